@@ -54,7 +54,8 @@ As nanoseconds they are 18 minutes. If notebooks come faster, their numbers run 
 There is room for 6 million notebooks before a number is too large for a message (63 bits).
 """
 
-_FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
+FULL = {errno.EFBIG, errno.ENOSPC, errno.EDQUOT}
+"""Numbers of errors that say that there is no room on the disk."""
 
 
 class WorldDir:
@@ -76,7 +77,7 @@ class WorldDir:
             name: what it is called; by default something that no other is. One that is there is used again.
 
         Raises:
-            StartError: the parent directory belongs to another user, or its path is too long for sockets.
+            StartError: there can be no parent directory (`own_parent`), or its path is too long for sockets.
         """
         if not hasattr(os, "getuid"):
             raise StartError("nbcomm needs Unix sockets and signals: on Windows, run Jupyter in WSL 2.")
@@ -261,8 +262,7 @@ class WorldDir:
             os.close(descriptor)
             return False
         with suppress(OSError):  # the disk is full; it only says who holds it
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode(), 0)
+            os.pwrite(descriptor, f"{os.getpid():<20}".encode(), 0)  # in the place of the last one, which needs no room
         if not self._held:
             os.register_at_fork(after_in_child=self.let_go)  # a child that outlives this process is no notebook
         self._held.append(descriptor)
@@ -344,13 +344,25 @@ def _parents() -> list[Path]:
 
     Python takes another directory for temporary files where the usual one is full: worlds are in that all the same.
     """
-    usual = next((place for name in ("TMPDIR", "TEMP", "TMP") if (place := os.environ.get(name))), "/tmp")  # noqa: S108
-    return [Path(place) / f"nbcomm-{os.getuid()}" for place in dict.fromkeys([usual, tempfile.gettempdir()])]
+    places = [next((place for name in ("TMPDIR", "TEMP", "TMP") if (place := os.environ.get(name))), "/tmp")]  # noqa: S108
+    with suppress(FileNotFoundError):  # all of them are full
+        places.append(tempfile.gettempdir())
+    return [Path(place) / f"nbcomm-{os.getuid()}" for place in dict.fromkeys(places)]
 
 
 def own_parent() -> Path:
-    """Return the parent directory of all of this user's worlds; create it if it does not exist."""
-    parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+    """Return the parent directory of all of this user's worlds; create it if it does not exist.
+
+    Raises:
+        StartError: it belongs to another user, or no directory for temporary files can be used.
+    """
+    try:
+        parent = Path(tempfile.gettempdir()) / f"nbcomm-{os.getuid()}"
+    except FileNotFoundError as error:
+        raise StartError(
+            f"{error.strerror}: each is full, or cannot be written to. Free some space, or set TMPDIR to a directory "
+            "on another disk before you start Jupyter."
+        ) from error
     # 0700 for any umask, and never through a link that another user put into a shared directory.
     with suppress(FileExistsError):
         parent.mkdir(mode=0o700)
@@ -367,12 +379,23 @@ def own_parent() -> Path:
 
 @contextmanager
 def private_file(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file for writing with mode 0600, and move it to its path only when it is complete."""
+    """Open a file for writing with mode 0600, and move it to its path only when it is complete.
+
+    Raises:
+        OSError: it could not be written, and the earlier one is unchanged.
+    """
     partial = path.with_name(path.name + ".part")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        yield file
-    partial.replace(path)
+    try:
+        descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with os.fdopen(descriptor, "wb") as file:
+            yield file
+        partial.replace(path)
+    except BaseException as error:
+        if isinstance(error, OSError):
+            error.filename = error.filename or os.fspath(path)
+        with suppress(OSError):  # half a file takes room that is lacking
+            partial.unlink()
+        raise
 
 
 _TOO_LARGE = (
@@ -399,15 +422,23 @@ def telling_of_room() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         most = _largest_file() if error.errno == errno.EFBIG else None
         if most is not None:
             raise StartError(_TOO_LARGE.format(most)) from error
         raise StartError(
-            f"There is no room for the files of a world in {tempfile.gettempdir()} ({error.strerror}); free some "
+            f"There is no room for the files of a world in {_place_of(error.filename)} ({error.strerror}); free some "
             "space, or set TMPDIR to a directory on another disk before you start Jupyter."
         ) from error
+
+
+def _place_of(file: str | None) -> Path:
+    """Return the directory for temporary files that a world's file is in; for another file, the one that it is in."""
+    if not file:
+        return Path(tempfile.gettempdir())
+    folders = list(Path(file).parents)
+    return next((folder.parent for folder in folders if folder.name == f"nbcomm-{os.getuid()}"), folders[0])
 
 
 def tail(path: Path, lines: int = 20) -> str:

@@ -123,6 +123,35 @@ def test_an_epoch_is_had_without_room_on_the_disk(monkeypatch: pytest.MonkeyPatc
     assert home.next_epoch() > first
 
 
+def test_who_holds_a_world_is_written_without_further_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    home = WorldDir.create()
+    (home.path / "holder").write_text("4194303")
+    monkeypatch.setattr(os, "ftruncate", full)
+    assert home.hold()
+    assert home.holder() == os.getpid()
+    home.let_go()
+
+
+def test_a_file_that_cannot_be_written_to_its_end_is_as_before_and_takes_no_room(tmp_path: Path) -> None:
+    file = tmp_path / "file"
+    file.write_bytes(b"before")
+
+    def write() -> None:
+        with private_file(file) as half:
+            half.write(b"half a fi")
+            half.flush()
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(OSError, match="No space left") as caught:
+        write()
+    assert caught.value.filename == os.fspath(file)
+    assert file.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [file]
+
+
 def test_the_lease_is_a_minute_until_it_is_written_down() -> None:
     home = WorldDir.create()
     assert home.read_lease() == 60.0
@@ -145,6 +174,30 @@ def test_a_disk_without_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPat
         f"There is no room for the files of a world in {tempfile.gettempdir()} ({os.strerror(number)}); free some "
         "space, or set TMPDIR to a directory on another disk before you start Jupyter."
     )
+
+
+def test_where_there_is_no_room_is_told_for_each_file(tmp_path: Path) -> None:
+    home = WorldDir.create()
+    for file, place in ((home.world_file, tempfile.gettempdir()), (tmp_path / "ticket", tmp_path)):
+        with pytest.raises(StartError, match=f"in {place} \\(No space"), telling_of_room():
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(file))
+
+
+def test_where_no_directory_for_temporary_files_is_left_worlds_are_found_and_none_is_started(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    home = WorldDir.create("first")
+    monkeypatch.setenv("TMPDIR", tempfile.gettempdir())
+
+    def none() -> str:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/tmp', '/var/tmp']")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tempfile, "gettempdir", none)
+        assert [found.path for found in WorldDir.all()] == [home.path]
+        assert WorldDir.named("first").path == home.path
+        with pytest.raises(StartError, match=r"found in \['/tmp', '/var/tmp'\]: each is full, or cannot be"):
+            WorldDir.create("second")
 
 
 def test_what_is_no_want_of_room_is_told_as_it_is() -> None:

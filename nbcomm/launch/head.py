@@ -66,7 +66,8 @@ class Head(NodeClient):
 
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
-        self.home.write_lease(seconds)
+        if self.home.read_lease() != seconds:  # a world that was taken up goes on where nothing can be written
+            self.home.write_lease(seconds)
         super().set_lease(seconds)
 
     def release(self) -> None:

@@ -11,6 +11,7 @@ Each rank has a stream (`protocol.streams`), so that what is sent to it is done 
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -107,7 +108,10 @@ class Link:
         router.setsockopt(zmq.SNDHWM, 0)
         router.setsockopt(zmq.RCVHWM, 0)
         router.setsockopt(zmq.LINGER, 0)
-        router.bind(address)
+        try:
+            router.bind(address)
+        except zmq.ZMQError as error:  # no further file can be made there
+            raise OSError(error.errno, error.strerror, os.fspath(self._path)) from error
         return router
 
     # ── other nodes, from any thread ────────────────────────────────────────────────────────────────

@@ -191,15 +191,15 @@ def _write(path: Path, buffers: list[memoryview]) -> bool:
     anything else interrupts it, no file is left.
     """
     bulk = path.parent
-    with suppress(FileExistsError):
-        bulk.mkdir(mode=0o700)
-    status = bulk.lstat()
-    if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-        return False  # all users can write to /dev/shm, and the name is in the list of processes
-    room = os.statvfs(bulk)
-    if 2 * sum(buffer.nbytes for buffer in buffers) > room.f_bavail * room.f_frsize:
-        return False
     try:
+        with suppress(FileExistsError):
+            bulk.mkdir(mode=0o700)
+        status = bulk.lstat()
+        if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
+            return False  # all users can write to /dev/shm, and the name is in the list of processes
+        room = os.statvfs(bulk)
+        if 2 * sum(buffer.nbytes for buffer in buffers) > room.f_bavail * room.f_frsize:
+            return False
         with open(path, "xb", buffering=0, opener=_private) as file:
             for buffer in buffers:
                 file.seek(-file.tell() % _ALIGN, os.SEEK_CUR)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gc
 import os
 import signal
@@ -96,6 +97,20 @@ def test_an_agent_that_greets_while_the_link_is_made_is_claimed(
     served.engine()
     monkeypatch.setattr(head, "Link", SlowLink)
     assert served.attach().agents == 1
+
+
+def test_a_world_is_taken_up_where_nothing_can_be_written(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    served.engine()  # or the world would end with its notebook
+    lease = served.client.lease
+    served.client.set_lease(lease)
+    monkeypatch.setattr("nbcomm.world_dir.private_file", full)
+    another = served.attach()
+    another.set_lease(lease)
+    with pytest.raises(OSError, match="No space left"):
+        another.set_lease(lease + 1.0)
 
 
 # ── the end ─────────────────────────────────────────────────────────────────────────────────────────

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import signal
@@ -184,3 +185,14 @@ def test_what_cannot_be_rebuilt_is_said() -> None:
     broken = type(blob)(b"cnot_a_module\nname\n.", [])
     with pytest.raises(TransferError, match="not_a_module"):
         unpack(broken, [])
+
+
+def test_where_no_directory_can_be_made_the_bytes_travel_in_frames(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "mkdir", full)
+    blob, buffers = pack(np.zeros(FILE_FROM, dtype=np.uint8), tmp_path / "bulk")
+    assert (blob.path, len(buffers)) == ("", 1)

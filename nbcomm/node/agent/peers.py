@@ -8,6 +8,8 @@ import struct
 import sys
 from pathlib import Path
 
+from ...world_dir import FULL
+
 _CREDENTIALS = struct.Struct("3i")  # pid, uid, gid: struct ucred of sys/socket.h
 _LOCAL_PEERPID = 2  # sys/un.h of macOS
 
@@ -26,7 +28,13 @@ def listening_at(path: Path) -> socket.socket:
     unfinished = path.with_suffix(".part")
     unfinished.unlink(missing_ok=True)  # of an agent that was killed just then
     listener = socket.socket(socket.AF_UNIX)
-    listener.bind(os.fspath(unfinished))
+    try:
+        listener.bind(os.fspath(unfinished))
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        path.unlink(missing_ok=True)  # where no further file can be made, it takes the place of the one before
+        listener.bind(os.fspath(unfinished))
     listener.listen(512)
     unfinished.replace(path)
     return listener

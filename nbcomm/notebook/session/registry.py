@@ -5,11 +5,8 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
-
-from msgspec import structs
 
 from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
@@ -219,10 +216,8 @@ def _take_up(world: FoundWorld, name: str) -> Session:
     from .session import Session
 
     seed.let_go()
-    session = Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
-    with suppress(OSError):  # where it cannot be said that it is this notebook's now, it is steered all the same
-        world.home.write_world(structs.replace(world.info, name=session.name, notebook=this_notebook()))
-    return session
+    with telling_of_room():
+        return Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
 
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:

@@ -10,7 +10,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
+
+from msgspec import structs
 
 from ...errors import Interrupted
 from ...faults import take_all
@@ -18,6 +21,7 @@ from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol import Stop
+from ...world_dir import telling_of_room
 from ...world_info import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.processes import Processes
@@ -86,6 +90,8 @@ class Session(Commands):
         self._stopped = False
         self._parting = threading.RLock()
         self._folder = ""
+        self._word: WorldInfo | None = None  # what another notebook needs to know
+        self._written: WorldInfo | None = None  # what the world's file has of that
         self._watch: HangWatch | None = None
         self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.ask_each)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
@@ -139,7 +145,7 @@ class Session(Commands):
             startup.form_group(self._generations)
             self.notice, self.how_started = startup.notice, nodes.head.how_started
             self._started = time.time()
-            self._leave_word()
+            self.home.write_world(self._note_word())
             self._look_after(actions)
         except BaseException:
             self.stop()
@@ -168,6 +174,9 @@ class Session(Commands):
         except BaseException:
             self.release()
             raise
+        hellos = [self._roster.hellos[rank] for rank in self.ranks]
+        self._word = structs.replace(info, hellos=hellos, name=self.name, notebook=this_notebook())
+        self._write_word()
         return self
 
     def _listen(self) -> None:
@@ -230,28 +239,37 @@ class Session(Commands):
         if resumption is not None:
             resumption.hand_over(self._receiver.receive)
 
-    def _leave_word(self) -> None:
-        """Write down what another notebook would need to know."""
+    def _note_word(self) -> WorldInfo:
+        """Note what another notebook would need to know, and return it."""
         hellos = [self._roster.hellos[rank] for rank in self.ranks]
         cwd = working_folder.written() or self._folder
         self._folder = cwd
-        self.home.write_world(
-            WorldInfo(
-                self._roster.title,
-                self._roster.places,
-                hellos,
-                self._generations.port,
-                self.wishes.grace,
-                self._started,
-                cwd,
-                self.name,
-                self._generations.plain,
-                this_notebook(),
-                self._processes.nodes.joined(),
-                job.info if (job := self._processes.nodes.job) is not None else None,
-                vars(self.wishes),
-            )
+        self._word = WorldInfo(
+            self._roster.title,
+            self._roster.places,
+            hellos,
+            self._generations.port,
+            self.wishes.grace,
+            self._started,
+            cwd,
+            self.name,
+            self._generations.plain,
+            this_notebook(),
+            self._processes.nodes.joined(),
+            job.info if (job := self._processes.nodes.job) is not None else None,
+            vars(self.wishes),
         )
+        return self._word
+
+    def _write_word(self) -> None:
+        """Write down what another notebook would need to know; where there is no room, the next cell tries again.
+
+        Until then that notebook has what was written before: what differs, the ranks and their nodes tell it anyway.
+        """
+        if self._word is not None and self._word is not self._written:
+            with suppress(OSError):
+                self.home.write_world(self._word)
+                self._written = self._word
 
     # ── start and stop ──────────────────────────────────────────────────────────────────────────────
 
@@ -357,7 +375,8 @@ class Session(Commands):
     def client(self) -> Any:
         """The `Client` of ipyparallel for the same engines; engine id = rank."""
         self._check_running()
-        return self._processes.client
+        with telling_of_room():
+            return self._processes.client
 
     def status(self) -> list[RankView]:
         """Return each rank's state in rank order: asked now, and the last known one of a rank that is silent."""
@@ -408,13 +427,14 @@ class Session(Commands):
         """
         self._check_running()
         chosen = None if ranks is None else self._resolve(ranks)
-        with self._executor.alone(), InterruptCounter() as interrupts:
+        with telling_of_room(), self._executor.alone(), InterruptCounter() as interrupts:
             self._processes.await_forkserver(lambda: interrupts.pressed)
             wanted = self._dead() if chosen is None else chosen
             replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
             if wanted:
                 self._generations.newcomers.update(wanted)
-                self._leave_word()
+                self._note_word()
+                self._write_word()
                 if not self._dispatcher.busy():  # else the next cell says whom it waits for
                     self._generations.renew(lambda: interrupts.pressed)
             if interrupts.pressed:
@@ -469,6 +489,7 @@ class Session(Commands):
 
     def _begun(self) -> None:
         """Clear the errors of the cell before the one that begins."""
+        self._write_word()
         self._roster.forget_errors()
         self._hurry()
 
