@@ -18,23 +18,30 @@ STREAMS = ("stdout", "stderr")
 
 _FORM = struct.Struct("<qqq")  # the cell run, and how many bytes of each file are said
 
+_READ = _FORM.pack(-1, -1, -1)
+"""What stands there when it was read: the next process of the rank needs the same room, and there may be no other."""
+
 _MOST = 1 << 20
 """Bytes of each file that are read."""
 
 
-def note(descriptor: int, run: int, said: tuple[int, int]) -> None:
-    """Note down, on a rank, for which cell it writes, and how much of its files it has said."""
+def note(descriptor: int, run: int, said: tuple[int, int]) -> bool:
+    """Note down, on a rank, for which cell it writes, and how much of its files it has said; return whether it is."""
     with suppress(OSError):  # the disk is full
-        os.pwrite(descriptor, _FORM.pack(run, *said), 0)
+        return os.pwrite(descriptor, _FORM.pack(run, *said), 0) == _FORM.size
+    return False
 
 
 def read(home: WorldDir, rank: int) -> Output | None:
     """Return what a rank that has ended has not said; None if there is nothing, or it was read before."""
-    path = home.captured(rank, "said")
     try:
-        run, *said = _FORM.unpack(path.read_bytes())
-        path.unlink()
+        with home.captured(rank, "said").open("r+b", buffering=0) as file:
+            noted = file.read()
+            run, *said = _FORM.unpack(noted)
+            os.pwrite(file.fileno(), _READ, 0)
     except (OSError, struct.error):
+        return None
+    if noted == _READ:
         return None
     texts = [(stream, _rest(home.captured(rank, stream), at)) for stream, at in zip(STREAMS, said, strict=True)]
     items = [Text(stream, text) for stream, text in texts if text]

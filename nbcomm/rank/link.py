@@ -104,13 +104,14 @@ class RankLink:
         self.rank = rank
         self.home = home
         self.world = World(home.store_socket, home.board, home.mirror_socket, self._send, self._scope)
-        self.capture = Capture({name: home.captured(rank, name) for name in ("stdout", "stderr")})
+        captured = {name: home.captured(rank, name) for name in ("stdout", "stderr")}
+        self.capture = Capture(captured, self._note_loss)
         self._main_thread = MainThreadState()
         out = Outgoing(_MOST, _gap, _MOST_UNHEARD)
         self._letters = Letters(secrets.randbits(62) + 1, out, self._hello, self._meet)
         self._cell: tuple[int, str] = (0, "")
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
-        self._untold: dict[str, None] = {}  # what was lost of output; the next cell's end tells it
+        self._untold: dict[str, None] = {}  # what was, or may be, lost of output; the next cell's end tells it
         self._sending = threading.Lock()  # what is taken from the capture must be sent before what is taken later
         self._main_loop: MainLoop | None = None
         self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []

@@ -32,6 +32,16 @@ def test_the_rest_of_both_files_is_read_once(home: WorldDir, note: Callable[[int
     note(8, (6, 8))
     assert unsaid.read(home, 2) == Output(8, [Text("stdout", "ünsaid\n")])
     assert unsaid.read(home, 2) is None
+    note(9, (6, 4))  # the next process of the rank, in the same place, which needs no further room
+    assert unsaid.read(home, 2) == Output(9, [Text("stdout", "ünsaid\n"), Text("stderr", "said")])
+
+
+def test_what_could_not_be_noted_is_known() -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        assert not unsaid.note(full, 1, (0, 0))
+    finally:
+        os.close(full)
 
 
 def test_of_very_much_the_end_is_read(home: WorldDir, note: Callable[[int, tuple[int, int]], None]) -> None:

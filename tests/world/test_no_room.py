@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import ctypes
+import itertools
+import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from .notebook import Notebook, transcript
+from nbcomm.world_dir import WorldDir
+
+from .notebook import SESSION, Notebook, transcript
+from .processes import pid_of
+
+REFUSED = (
+    "StartError: There is no room for the files of a world in {} (No space left on device); free some space, or set "
+    "TMPDIR to a directory on another disk before you start Jupyter."
+)
 
 LIMIT = "import resource\nresource.setrlimit(resource.RLIMIT_FSIZE, ({}, resource.RLIM_INFINITY))"
 FREE = LIMIT.format("resource.RLIM_INFINITY")
@@ -64,10 +77,7 @@ def test_a_full_disk_is_told_at_a_start_which_leaves_nothing(
             notebook.run("from nbcomm.node.seed import client\nclient.let_go()")
         notebook.run(f"plain = WorldDir.__dict__[{step!r}]\nWorldDir.{step} = staticmethod(lie['full'])")
         cell = notebook.run("%distributed start -n 2", fails=True, timeout=120)
-        assert cell.error_text.strip() == (
-            f"StartError: There is no room for the files of a world in {place} (No space left on device); free some "
-            "space, or set TMPDIR to a directory on another disk before you start Jupyter."
-        )
+        assert cell.error_text.strip() == REFUSED.format(place)
         assert {path.name for path in place.glob("nbcomm-*/*")} <= {"seeds"}
         notebook.run(f"WorldDir.{step} = plain")
     _started(notebook)
@@ -144,3 +154,142 @@ def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_
     freeing = "for each in held: os.close(each)\nresource.setrlimit(resource.RLIMIT_NOFILE, before)"
     four.run(f"%%distributed\n{freeing}")
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+class Disk:
+    """A small disk, in memory."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self._ballast = place / "ballast"
+
+    def fill(self) -> None:
+        """Leave no byte free."""
+        with self._ballast.open("ab", buffering=0) as file, suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+
+    def free(self) -> None:
+        """Leave what worlds need."""
+        self._ballast.unlink()
+
+    def use_up_names(self) -> None:
+        """Let no further file be made."""
+        with suppress(OSError):
+            for number in itertools.count():
+                (self.place / f"name{number}").touch()
+
+
+@pytest.fixture
+def disk(place: Path) -> Iterator[Disk]:
+    """A disk of 4 MB, where the worlds of a test lie; name it before the notebooks, which end before it."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mount(b"tmpfs", os.fsencode(place), b"tmpfs", 0, b"size=4m,nr_inodes=400"):
+        pytest.skip(f"no disk can be mounted here, as root may: {os.strerror(ctypes.get_errno())}")
+    yield Disk(place)
+    libc.umount2(os.fsencode(place), 2)  # MNT_DETACH: a seed may still work there
+
+
+def _home(notebook: Notebook) -> WorldDir:
+    return WorldDir(notebook.run(f"{SESSION}\nprint(session.home.path)").text.strip())
+
+
+def _pids(notebook: Notebook) -> list[str]:
+    lines = notebook.run("%%distributed --no-fold\nimport os; os.getpid()").lines
+    return [line.split()[1] for line in lines]
+
+
+def _replace_rank(notebook: Notebook, disk: Disk) -> None:
+    """Let a rank die and be healed on a disk on which nobody can write that down."""
+    disk.fill()
+    notebook.run("%%distributed -r 1\nimport os; os._exit(3)", fails=True)
+    disk.fill()  # what its end has freed
+    assert "Rank 1 is back" in notebook.run("%distributed heal").text
+    disk.fill()
+
+
+def test_a_rank_healed_on_a_full_disk_is_known_to_each_later_fork_server(
+    disk: Disk, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(TMPDIR=str(disk.place))
+    _started(notebook)
+    home = _home(notebook)
+    _replace_rank(notebook, disk)
+    healed = _pids(notebook)[1]
+    assert healed not in home.read_children().decode(), "the disk is not full"
+    for ended in (["fork server"], ["agent"], ["fork server", "agent"]):
+        for pid in [pid_of(notebook, which) for which in ended]:
+            os.kill(pid, signal.SIGKILL)
+        notebook.run("%distributed heal", timeout=60)
+        disk.fill()
+        assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
+        assert _pids(notebook)[1] == healed
+    assert "Rank 1 is back" in notebook.run("%distributed heal 1").text
+    disk.free()
+    healed = _pids(notebook)[1]
+    notebook.until(lambda: healed in home.read_children().decode(), 30, "it is not written down as soon as it can be")
+    assert [str(hello.pid) for hello in home.read_world().hellos] == _pids(notebook), "nor for another notebook"
+
+
+def test_a_world_is_taken_up_and_ended_on_a_full_disk(disk: Disk, open_notebook: Callable[..., Notebook]) -> None:
+    first = open_notebook(TMPDIR=str(disk.place))
+    _started(first)
+    home = _home(first)
+    _replace_rank(first, disk)
+    pids = _pids(first)
+    first.manager.shutdown_kernel(now=True)
+    second = open_notebook(TMPDIR=str(disk.place))
+    assert "Attached to 2 ranks" in second.run("%distributed attach").text
+    assert second.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
+    assert _pids(second) == pids
+    assert pids[1] in second.run("%distributed status").text
+    second.run(f"{SESSION}\nthere = bytes(4_000_000)\nsession.push(there=there)")
+    assert second.run("print([len(each) for each in session.pull('there')])").text == "[4000000, 4000000]\n"
+    assert second.run("session.client.ids", fails=True).error_text.strip().endswith(REFUSED.format(disk.place))
+    second.run("import tempfile; tempfile.tempdir = session.home.path.parents[1]")
+    assert second.run("%distributed restart", fails=True).error_text.strip() == REFUSED.format(disk.place)
+    assert second.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n", "nothing was stopped"
+    assert "Stopped 2 ranks" in second.run("%distributed stop").text
+    assert not home.path.exists()
+
+
+def test_text_of_c_code_and_child_processes_is_shown_on_a_full_disk_or_said_to_be_lost(
+    disk: Disk, open_notebook: Callable[..., Notebook]
+) -> None:
+    notebook = open_notebook(TMPDIR=str(disk.place))
+    _started(notebook)
+    place = _home(notebook).path
+    puts = "%%distributed -r 0\nimport ctypes\nfor _ in range({}): _ = ctypes.CDLL(None).puts(b'from C')"
+    lost = (
+        f"nbcomm: on rank 0 some of what C code wrote to stdout is lost: there is no room for it in {place} (No space "
+        "left on device). Free some space there.\n"
+    )
+    perhaps = (
+        f"nbcomm: on rank 0 what C code and child processes write may be lost: there is no room for it in {place} (No "
+        "space left on device). Free some space there.\n"
+    )
+    disk.fill()
+    assert notebook.run("%%distributed\nprint('x' * 100_000)").text == f"[0-1] {'x' * 100_000}\n"
+    assert notebook.run(puts.format(1)).text == "[0] from C\n"
+    assert "[0] child\n" in notebook.run("%%distributed -r 0\nimport os; os.system('echo child')").text
+    flooded = notebook.run(puts.format(10_000)).text
+    assert "some of what C code wrote to stdout is lost" in flooded
+    assert perhaps in flooded
+    assert notebook.run(puts.format(1)).text == lost
+    assert notebook.run("%%distributed\nprint('Python')").text == "[0-1] Python\n"
+    disk.free()
+    assert notebook.run("%%distributed\nprint('again')").text == "[0-1] again\n"
+    assert notebook.run(puts.format(1)).text == "[0] from C\n"
+
+
+def test_a_world_goes_on_where_no_further_file_can_be_made(disk: Disk, open_notebook: Callable[..., Notebook]) -> None:
+    notebook = open_notebook(TMPDIR=str(disk.place))
+    _started(notebook)
+    disk.use_up_names()
+    os.kill(pid_of(notebook, "agent"), signal.SIGKILL)
+    assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
+    disk.use_up_names()
+    os.kill(pid_of(notebook, "fork server"), signal.SIGKILL)
+    assert "The fork server is back" in notebook.run("%distributed heal").text
+    assert notebook.run("%%distributed\nall_reduce(rank)").text == "[0-1] 1\n"
+    assert "Stopped 2 ranks" in notebook.run("%distributed stop").text

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -52,6 +52,7 @@ class Capture:
 
     Args:
         files: for "stdout" and "stderr", the files of their descriptors after `claim_descriptors`.
+        say: called with a sentence when what descriptors get is lost, or may be.
 
     Attributes:
         lock: held while anything is added or taken.
@@ -59,7 +60,7 @@ class Capture:
         streams: Python's sides of stdout and stderr, by name.
     """
 
-    def __init__(self, files: dict[str, Path]) -> None:
+    def __init__(self, files: dict[str, Path], say: Callable[[str], object] = lambda _: None) -> None:
         self.lock = threading.RLock()  # a signal handler may print while the main thread is in here
         self._pending: list[tuple[int, Item]] = []
         self._text: list[str] = []
@@ -70,9 +71,10 @@ class Capture:
         self.streams: dict[str, Side] = {}
         self._running: int | None = None
         self._last: int | None = None
-        self._files = [CapturedFile(number, name, files[name]) for number, name in ((1, "stdout"), (2, "stderr"))]
+        self._files = [CapturedFile(at, name, files[name], say) for at, name in ((1, "stdout"), (2, "stderr"))]
         self._unkept: dict[str, list[str]] = {name: [] for name in files}  # what is in no file yet
         self._noted: tuple[int, tuple[int, int]] | None = None
+        self._is_noted = False  # in the file, too
         self._note = -1
         self._note_path = files["stdout"].with_suffix(".said")
         self.taken: tuple[int, int] | None = None
@@ -90,8 +92,9 @@ class Capture:
         for file in self._files:
             file.claim()
         if self._note < 0:
-            self._note = os.open(self._note_path, os.O_WRONLY | os.O_CREAT, 0o600)
-            self.note_said((self._files[0].taken, self._files[1].taken))
+            with suppress(OSError):  # no further file can be made: what it has not said then ends with the process
+                self._note = os.open(self._note_path, os.O_WRONLY | os.O_CREAT, 0o600)
+                self.note_said((self._files[0].taken, self._files[1].taken))
 
     def stream(self, name: str, otherwise: TextIO) -> Side:
         """Make a text stream that captures what belongs to a cell and passes the rest to another stream."""
@@ -135,9 +138,9 @@ class Capture:
     def note_said(self, said: tuple[int, int]) -> None:
         """Note down how much of the files is said: what is behind it is shown if the process ends now."""
         with self.lock:
-            if self._note >= 0 and self._noted != (self._last or 0, said):
-                self._noted = self._last or 0, said
-                unsaid.note(self._note, *self._noted)
+            wanted = self._last or 0, said
+            if self._note >= 0 and not (self._is_noted and self._noted == wanted):
+                self._noted, self._is_noted = wanted, unsaid.note(self._note, *wanted)
 
     def attribution(self) -> int | None:
         """Return the cell run that the current code belongs to; None if it is not nbcomm's."""
@@ -224,6 +227,8 @@ class Capture:
             for name in self._unkept:
                 self.keep(name)  # what is said is in the file, too: how much of that is said tells all
             self._take_descriptors(final=end)
+            for file in self._files:
+                file.reserve()
             self.taken = self._files[0].taken, self._files[1].taken
             self._close_text()
             self._let_begun_lines_go()

@@ -3,25 +3,46 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import sys
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from ...world_dir import FULL
+
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
-_libc = ctypes.CDLL(None)
+_libc = ctypes.CDLL(None, use_errno=True)
 
-_PUNCH_HOLE_KEEP_SIZE = 0x03  # FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, linux/falloc.h
+_KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02  # linux/falloc.h
+
+_RESERVE, _LEAST = 1 << 15, 1 << 13
+"""Bytes on the disk that are taken in advance, and how many must be left of them: others may fill it at any time."""
 
 
 class CapturedFile:
-    """One descriptor that writes to a file, and how far the file has been read."""
+    """One descriptor that writes to a file, and how far the file has been read.
 
-    def __init__(self, descriptor: int, name: str, path: Path) -> None:
+    C code and child processes may not look whether what they write gets there. So there is room for it in advance; if
+    there is none any more, that is said once, and again when it has been lacking anew.
+
+    Args:
+        descriptor: which.
+        name: of the stream.
+        path: of the file.
+        say: called with a sentence when what is written is lost, or may be.
+    """
+
+    def __init__(self, descriptor: int, name: str, path: Path, say: Callable[[str], object] = lambda _: None) -> None:
         self.descriptor = descriptor
         self.name = name
         self._path = path
+        self._say = say
+        self._reserved = 0  # up to where there is room for sure
+        self._is_short = False
         self._file = -1
         self._read = 0
         self._punched = 0
@@ -36,6 +57,7 @@ class CapturedFile:
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self._own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
         self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
+        self.reserve()
         os.dup2(self._file, self.descriptor)
 
     def heal(self) -> None:
@@ -59,13 +81,43 @@ class CapturedFile:
         stream = _c_stream(self.name) if here else None
         if stream is not None and _libc.ftrylockfile(stream) == 0:
             try:
-                _libc.fflush(stream)
+                failed = _libc.ferror(stream)  # when its buffer was full, it was written out before
+                if _libc.fflush(stream) or failed:
+                    _libc.clearerr(stream)
+                    self._tell(f"some of what C code wrote to {self.name} is lost", ctypes.get_errno())
             finally:
                 _libc.funlockfile(stream)
+
+    def reserve(self, more: int = 0) -> bool:
+        """Have room for what is written next, and so many bytes more; return whether there is, as far as is known.
+
+        Where there is none for what others write, that is said.
+        """
+        size = self.size()
+        if self._file < 0:
+            return True
+        if self._reserved - size >= _LEAST + more:
+            return True
+        for length in (_RESERVE, _LEAST):
+            error = _allocate(self._file, size, length + more)
+            if error not in FULL:
+                self._reserved = sys.maxsize if error else size + length + more  # it may be that nobody can tell
+                self._is_short = False
+                return True
+        if not (more or self._is_short):
+            self._is_short = True
+            self._tell("what C code and child processes write may be lost", error)
+        return False
+
+    def _tell(self, what: str, error: int) -> None:
+        reason = f" ({os.strerror(error)})" if error else ""
+        self._say(f"{what}: there is no room for it in {self._path.parent}{reason}. Free some space there.")
 
     def keep(self, text: str) -> None:
         """Write a text to the file that is shown anyhow: there it outlives the process. `read` leaves it out."""
         data = text.encode(errors="replace") if self._file >= 0 else b""
+        if not self.reserve(len(data)):
+            return  # it is shown all the same; what is left is for those whose text is nowhere else
         with suppress(OSError):  # the disk is full
             while data:
                 count = os.write(self._own, data)
@@ -108,11 +160,22 @@ class CapturedFile:
 
     def _free(self) -> None:
         # The file keeps its length, as its writers expect, but the space of what was read is released.
-        fallocate = getattr(_libc, "fallocate", None)
-        if fallocate is not None:
-            fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
-            fallocate(self._file, _PUNCH_HOLE_KEEP_SIZE, 0, self._read)
+        _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, 0, self._read)
         self._punched = self._read
+
+
+def _fallocate(file: int, mode: int, start: int, size: int) -> int:
+    """Do what the system's does; return the number of its error, or 0."""
+    call = getattr(_libc, "fallocate", None)  # Linux alone has it
+    if call is None:
+        return errno.ENOSYS
+    call.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
+    return ctypes.get_errno() if call(file, mode, start, size) else 0
+
+
+def _allocate(file: int, start: int, size: int) -> int:
+    """Take room on the disk behind the end of a file; return the number of the error, or 0."""
+    return _fallocate(file, _KEEP_SIZE, start, size)
 
 
 def _c_stream(name: str) -> ctypes.c_void_p | None:

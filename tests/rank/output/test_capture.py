@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import io
 import os
 import pickle
@@ -330,6 +331,23 @@ def test_descriptors_are_claimed_once() -> None:
     said, (before, after) = in_child(body)
     assert said == [("stdout", "before after", False)]
     assert after == before
+
+
+def test_where_no_further_file_can_be_made_what_is_printed_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    opens = os.open
+
+    def refusing(path: Any, *rest: Any, **named: Any) -> int:
+        if os.fspath(path).endswith(".said"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return opens(path, *rest, **named)
+
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, b"shown")
+        return texts(capture)
+
+    monkeypatch.setattr(os, "open", refusing)
+    assert in_child(body) == [("stdout", "shown", False)]
 
 
 def test_what_is_flushed_is_in_the_file_and_is_shown_once_in_its_order() -> None:
