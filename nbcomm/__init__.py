@@ -84,7 +84,10 @@ def start(n: int | None = None, **options: Any) -> Session:
     """
     from .notebook.session import registry
 
-    return registry.start(n, **options)
+    try:
+        return registry.start(n, **options)
+    except SteeringError as error:
+        raise error.with_traceback(None) from None  # the sentence helps, and not where nbcomm has written it
 
 
 def spawn(
@@ -177,7 +180,10 @@ def attach(identity: str | None = None) -> Session:
     """
     from .notebook.session import registry
 
-    return registry.attach(identity)
+    try:
+        return registry.attach(identity)
+    except SteeringError as error:
+        raise error.with_traceback(None) from None
 
 
 def init() -> Communicator:

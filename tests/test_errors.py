@@ -2,10 +2,14 @@ from __future__ import annotations
 
 import inspect
 import re
+import traceback
+from pathlib import Path
 
 import pytest
 
+import nbcomm
 from nbcomm import errors
+from nbcomm.errors import StartError
 
 
 def _drawn() -> dict[str, str]:
@@ -69,3 +73,11 @@ def test_a_cell_error_carries_its_ranks_in_order() -> None:
 def test_a_cell_error_shows_what_was_rendered_and_then_its_sentence() -> None:
     error = errors.CellError("Rank 1 failed.", {1: "…"}, "first line\nsecond line")
     assert error._render_traceback_() == ["first line", "second line", "CellError: Rank 1 failed."]
+
+
+def test_a_start_that_fails_in_a_script_shows_none_of_our_frames_but_the_call() -> None:
+    with pytest.raises(StartError) as failed:
+        nbcomm.start(0)
+    frames = [entry.filename for entry in traceback.extract_tb(failed.value.__traceback__)]
+    assert [Path(file) for file in frames] == [Path(__file__), Path(nbcomm.__file__)]
+    assert failed.value.__suppress_context__

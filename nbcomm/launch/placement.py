@@ -13,6 +13,20 @@ _PER_RANK = 96 << 20
 """A generous estimate of the bytes of memory that a rank takes without tensors."""
 
 
+def check(n: int | None, nodes: int | None = None, device: str = "auto") -> None:
+    """Refuse what no machine can do.
+
+    Raises:
+        StartError: there are to be no ranks, or no nodes, or more nodes than ranks; or the device is an unknown word.
+    """
+    if n is not None and n < 1:
+        raise StartError(f"A world needs at least 1 rank, not {n}; write for example -n 4.")
+    if nodes is not None:
+        share_out(max(1, nodes) if n is None else n, nodes)
+    if device not in ("auto", "cpu", "cuda"):
+        raise StartError(f"The device {device!r} is unknown; write --device auto, cpu or cuda.")
+
+
 def choose_size(asked: int | None, gpus: int, *, cores: int, memory: int) -> int:
     """Decide how many ranks to start: the requested number, one per GPU, or 4 on the CPU (2 on one core).
 
@@ -27,8 +41,7 @@ def choose_size(asked: int | None, gpus: int, *, cores: int, memory: int) -> int
     """
     if asked is None:
         return gpus or (4 if cores > 1 else 2)
-    if asked < 1:
-        raise StartError(f"A world needs at least 1 rank, not {asked}; write for example -n 4.")
+    check(asked)
     holds = max(1, memory // _PER_RANK)
     if asked > holds:
         raise StartError(
@@ -52,8 +65,7 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
     Raises:
         StartError: an unknown word, or CUDA was requested and there is no GPU.
     """
-    if asked not in ("auto", "cpu", "cuda"):
-        raise StartError(f"The device {asked!r} is unknown; write --device auto, cpu or cuda.")
+    check(None, device=asked)
     if asked == "cuda" and gpus == 0:
         raise StartError(
             "--device cuda needs a GPU, but this machine shows none; leave the option out to run on the CPU."

@@ -125,6 +125,34 @@ def address_on_the_route(name: str) -> str:
         ) from error
 
 
+def check_address(address: str, far: Sequence[str]) -> None:
+    """Refuse an address of this machine at which other machines cannot reach it.
+
+    Args:
+        address: it, or nothing.
+        far: the hosts that are to reach it, as ssh takes them.
+
+    Raises:
+        StartError: it is a loopback address, and one of them is another machine.
+    """
+    if not (address in (*HERE, "::1") or address.startswith("127.")):
+        return
+    other = next((host for host in far if not _is_this_machine(_resolved(host))), None)
+    if other is not None:
+        raise StartError(
+            f"--address {address} is the loopback address, at which {other} cannot reach this machine; leave --address "
+            "out, or name an address of this machine in the network of the hosts."
+        )
+
+
+def _is_this_machine(name: str) -> bool:
+    """Whether a name is this machine's: then the system would send to its address from the same one."""
+    try:
+        return on_the_route_to(name) in {str(where[0]) for *_, where in socket.getaddrinfo(name, None)}
+    except OSError:
+        return False
+
+
 def _resolved(host: str) -> str:
     """Return the name behind ssh's alias."""
     try:

@@ -24,18 +24,47 @@ from .wishes import FOR_THE_QUEUE, Wishes, check
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
 
 
-def on_hosts(wishes: Wishes) -> Elsewhere:
-    """Return the nodes that join over ssh.
+def refuse(wishes: Wishes) -> None:
+    """Refuse what is wrong whatever the machines offer: nothing was started for it, and no scheduler asked.
 
     Raises:
-        StartError: the hosts are not written as such, or there is no way to them.
+        StartError: something is.
+    """
+    check(wishes)
+    far: list[str] = []
+    if wishes.engines == "ssh":
+        far = [host.name for host in _hosts(wishes)[1]]
+        for host in far:
+            hosts.way_to(hosts.Host(host, None), "", wishes.via)
+    elif wishes.engines == "mpi":
+        far = [host for host in _mpi(wishes)[1] if host not in hosts.HERE]
+    elif wishes.engines in SCHEDULERS or _around(wishes) is None:
+        request(wishes)
+    if far and not wishes.via:
+        hosts.check_address(wishes.address, far)
+
+
+def _hosts(wishes: Wishes) -> tuple[list[int], list[hosts.Host]]:
+    """Return the number of ranks of each node, the notebook's machine first, and the hosts that are other machines.
+
+    Raises:
+        StartError: the hosts are not written as such.
     """
     there = hosts.parse(wishes.hosts)
     counts = hosts.counts(there, wishes.n)
     far = [host for host in there if not host.is_here]
     if wishes.tunnel and len(far) < len(there):
         raise StartError("With --tunnel the hosts cannot reach this machine, so it can have no ranks.")
-    counts = [0, *counts] if len(far) == len(there) else counts
+    return [0, *counts] if len(far) == len(there) else counts, far
+
+
+def on_hosts(wishes: Wishes) -> Elsewhere:
+    """Return the nodes that join over ssh.
+
+    Raises:
+        StartError: the hosts are not written as such, or there is no way to them.
+    """
+    counts, far = _hosts(wishes)
     find = hosts.address_on_the_route if wishes.via else hosts.address_towards
     address = wishes.address or (find(far[0].name) if far and not wishes.tunnel else LOOPBACK)
     ways = [_surrounded(hosts.way_to(host, _python(wishes), wishes.via), wishes) for host in far]
@@ -162,7 +191,7 @@ def in_words(wishes: Wishes) -> str:
     Raises:
         StartError: nothing is to be done elsewhere, or it is not said what.
     """
-    check(wishes)
+    refuse(wishes)
     if wishes.engines == "ssh":
         there = on_hosts(wishes)
         tunnels = [shlex.join(tunnel(way.prefix, "/tmp/nbcomm-ID.sock", "PORT")) for way in there.ways]  # noqa: S108

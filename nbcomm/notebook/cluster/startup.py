@@ -16,7 +16,7 @@ from ...torch_versions import untested
 from .generations import Generations
 from .readiness import await_ranks, refuse_dead
 from .roster import Roster
-from .wishes import SCHEDULERS, Progress, Wishes, check
+from .wishes import SCHEDULERS, Progress, Wishes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +79,6 @@ class Startup:
         nodes, wishes = self._processes.nodes, self._wishes
         ready = nodes.head.wait_ready(wishes.timeout)
         facts = nodes.head.facts()
-        check(wishes)
         nodes.compares = wishes.guard != "node"
         if wishes.engines != "local":
             self._launch_elsewhere()

@@ -7,12 +7,15 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ...errors import StartError
+from ...launch import placement
 
 Progress = Callable[[str, int, int], None]
 """Called with the start's current step, the number of ready ranks, and the number of all."""
 
 SCHEDULERS = ("pbs", "sge", "lsf", "htcondor")
 """The engines that are schedulers beside Slurm. What is known of each is imported only where one is used."""
+
+_ENGINES = ("local", "ssh", "mpi", "slurm", *SCHEDULERS)
 
 FOR_THE_QUEUE = ("partition", "gpus_per_node", "time", "account", "lines")
 """The wishes that only a scheduler knows."""
@@ -85,11 +88,20 @@ class Wishes:
 
 
 def check(wishes: Wishes) -> None:
-    """Refuse options that another engine has.
+    """Refuse what no machine can do, and options that another engine has.
 
     Raises:
-        StartError: there are such.
+        StartError: there is such.
     """
+    placement.check(wishes.n, wishes.nodes, wishes.device)
+    if wishes.engines not in _ENGINES:
+        known = f"{', '.join(_ENGINES[:-1])} or {_ENGINES[-1]}"
+        raise StartError(f"The engines {wishes.engines!r} are unknown; write --engines {known}.")
+    _check_hosts(wishes)
+    _check_queue(wishes)
+
+
+def _check_hosts(wishes: Wishes) -> None:
     if wishes.guard not in ("world", "node"):
         raise StartError(f"The guard {wishes.guard!r} is unknown; write --guard world or node.")
     if wishes.hosts and wishes.engines not in ("ssh", "mpi"):
@@ -102,6 +114,9 @@ def check(wishes: Wishes) -> None:
         raise StartError("--tunnel needs --engines ssh, without --via and --address.")
     if wishes.engines == "htcondor" and wishes.partition:
         raise StartError("HTCondor has no queues; leave --partition out, or name machines: --line 'requirements = …'.")
+
+
+def _check_queue(wishes: Wishes) -> None:
     meant = [name for name in _FOR_JOBS if getattr(wishes, name) != getattr(Wishes, name)]
     if meant == ["lines"] and wishes.engines == "mpi":
         return

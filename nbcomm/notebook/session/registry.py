@@ -14,7 +14,7 @@ from ...launch.head import Head
 from ...launch.working_folder import here, written
 from ...node.seed import client as seed
 from ...world_dir import WorldDir, telling_of_room
-from ..cluster.wishes import Progress, Wishes
+from ..cluster.wishes import Progress, Wishes, check
 from . import buttons
 from .this_notebook import this_notebook
 from .world_names import check_name
@@ -40,8 +40,24 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
     wanted = _sound(Wishes(n, **wishes))
     if wanted.name:
         check_name(wanted.name)
+    _refuse(wanted)
     with telling_of_room():
         return _begun(_prepared(), None, wanted, progress)
+
+
+def _refuse(wishes: Wishes) -> None:
+    """Refuse what is wrong on every machine, before anything is started.
+
+    Raises:
+        StartError: something is.
+    """
+    if wishes.engines == "local":
+        check(wishes)
+        return
+    # Imported here: most worlds are on one machine.
+    from ..cluster.joining import refuse
+
+    refuse(wishes)
 
 
 def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> Session:

@@ -11,7 +11,7 @@ import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.launch.ways import hosts
-from nbcomm.launch.ways.hosts import Host, address_towards, counts, parse
+from nbcomm.launch.ways.hosts import Host, address_towards, check_address, counts, parse
 
 
 def test_hosts_are_what_ssh_takes() -> None:
@@ -103,6 +103,20 @@ def test_a_host_to_which_no_way_leads_is_told(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(socket, "getaddrinfo", fail)
     with pytest.raises(StartError, match=r"finds no way to nowhere\.invalid \(Network is unreachable\).*--address"):
         address_towards("gpu")
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "127.8.0.1", "localhost", "::1"])
+def test_loopback_is_refused_where_another_machine_has_to_reach_it(
+    monkeypatch: pytest.MonkeyPatch, address: str
+) -> None:
+    answers(monkeypatch, "hostname 192.0.2.1\n")
+    monkeypatch.setattr(hosts, "on_the_route_to", lambda _: "192.0.2.77")
+    with pytest.raises(StartError, match=f"^--address {address} is the loopback address, at which b cannot reach this"):
+        check_address(address, ["b"])
+    check_address("192.0.2.77", ["b"])
+    check_address("", ["b"])
+    monkeypatch.setattr(hosts, "on_the_route_to", lambda _: "192.0.2.1")
+    check_address(address, ["b"])  # it is this machine, by another name
 
 
 def test_without_ssh_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:

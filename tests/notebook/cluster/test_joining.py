@@ -11,6 +11,7 @@ from nbcomm.launch.ways import hosts, slurm
 from nbcomm.launch.ways.slurm import Job, Request
 from nbcomm.notebook.cluster import joining
 from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.session import registry
 from nbcomm.world_info import JobInfo
 
 
@@ -62,6 +63,45 @@ def test_a_kept_job_is_used_as_long_as_it_has_nodes(monkeypatch: pytest.MonkeyPa
     for state, number in (("RUNNING", "7"), ("TIMEOUT", "8")):
         monkeypatch.setattr(Job, "look", lambda _, state=state: slurm.JobState(state))
         assert joining.a_job(slurms(n=1), kept).info.number == number
+
+
+@pytest.mark.parametrize(
+    ("wishes", "said"),
+    [
+        (Wishes(engines="ssh", hosts="a:2,a:2"), "a stands twice"),
+        (Wishes(engines="mpi", hosts="a:2,a:2"), "a stands twice"),
+        (Wishes(engines="ssh", hosts="a,b"), "How many ranks"),
+        (Wishes(engines="ssh", hosts="localhost:1,b:1", tunnel=True), "can have no ranks"),
+        (Wishes(engines="ssh", hosts="a:1", via="kubectl exec --"), "does not name the host"),
+        (Wishes(engines="ssh", hosts="a:1,b:1", address="127.0.0.1"), "a cannot reach this machine"),
+        (Wishes(engines="mpi", hosts="localhost:1,b:1", address="127.0.0.1"), "b cannot reach this machine"),
+        (Wishes(engines="mpi"), "How many ranks"),
+        (Wishes(engines="pbs"), "How many ranks"),
+        (slurms(), "How many ranks"),
+        (slurms(n=2, nodes=3), "cannot be shared out"),
+        (slurms(n=0), "at least 1 rank"),
+        (Wishes(n=2, engines="slrum"), "The engines 'slrum' are unknown; write --engines local, ssh, mpi, slurm, pbs"),
+    ],
+)
+def test_what_is_wrong_anywhere_is_refused_before_anything_is_started(
+    monkeypatch: pytest.MonkeyPatch, wishes: Wishes, said: str
+) -> None:
+    def start(*_: Any) -> None:
+        pytest.fail("something is started")
+
+    monkeypatch.setattr(registry, "_prepared", start)
+    monkeypatch.setattr(hosts, "_is_this_machine", lambda _: False)
+    monkeypatch.setattr(hosts, "_resolved", lambda host: host)
+    with pytest.raises(StartError, match=said):
+        registry.start(**vars(wishes))
+    with pytest.raises(StartError, match=said):
+        joining.in_words(wishes)
+
+
+def test_loopback_is_no_fault_where_it_may_lead_there() -> None:
+    joining.refuse(Wishes(engines="ssh", hosts="localhost:2", address="127.0.0.1"))
+    joining.refuse(Wishes(engines="ssh", hosts="pod:2", via="docker exec -i {host}", address="127.0.0.1"))
+    joining.refuse(Wishes(n=2, engines="pbs", address="127.0.0.1"))
 
 
 @pytest.mark.parametrize(
