@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
+from typing import TypeVar
 
 from .errors import SpecError
+
+_Text = TypeVar("_Text", bound=Hashable)
 
 _EXAMPLES = "write 0, 0,2, 0-3, 0:8:2, !1 or all"
 _NUMBER = re.compile(r"[0-9]{1,18}")
@@ -108,13 +111,13 @@ def fold(ranks: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
 
 
-def together(ranks: Iterable[int], texts: Iterable[str]) -> dict[str, list[int]]:
-    """Group ranks by their text, and return the ranks of each text, in the order of first appearance.
+def together(ranks: Iterable[int], texts: Iterable[_Text]) -> dict[_Text, list[int]]:
+    """Group ranks by their text, or texts, and return the ranks of each, in the order of first appearance.
 
     >>> together([0, 1, 2], ["a dict", "an int", "a dict"])
     {'a dict': [0, 2], 'an int': [1]}
     """
-    holders: dict[str, list[int]] = {}
+    holders: dict[_Text, list[int]] = {}
     for rank, text in zip(ranks, texts, strict=True):
         holders.setdefault(text, []).append(rank)
     return holders

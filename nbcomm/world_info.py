@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from typing import Any
 
@@ -37,9 +38,35 @@ class LinkInfo(msgspec.Struct, frozen=True):
         return self.address.removeprefix("ipc://") if self.tunnelled else ""
 
 
+_PROLOGUE = """\
+trap "echo nbcomm: the prologue has failed with exit code \\$? on \\$HOSTNAME >&2" EXIT
+{lines}
+case $? in 0) ;; *) echo "nbcomm: the last line of the prologue has failed with exit code $? on $HOSTNAME" >&2 ;; esac
+trap - EXIT
+exec {command}"""
+
+_FAILED = re.compile(r"^nbcomm: (the .*prologue has failed .*)\n?", re.MULTILINE)
+
+
 def behind(prologue: str, words: list[str]) -> list[str]:
-    """Return a command that a login shell runs behind some lines; without lines, the command itself."""
-    return ["bash", "-lc", f"{prologue}\nexec {shlex.join(words)}"] if prologue else words
+    """Return a command that a login shell runs behind some lines; without lines, the command itself.
+
+    If the lines end the shell, or the last one fails, it says so: see `without_prologue`.
+    """
+    return ["bash", "-lc", _PROLOGUE.format(lines=prologue, command=shlex.join(words))] if prologue else words
+
+
+def without_prologue(said: str) -> tuple[str, str]:
+    r"""Return how the lines before a program have failed, in words, and what was said beside that.
+
+    >>> without_prologue("no module x\nnbcomm: the prologue has failed with exit code 3 on b\n")
+    ('the prologue has failed with exit code 3 on b', 'no module x\n')
+    >>> without_prologue("no route to b")
+    ('', 'no route to b')
+    """
+    failed = list(dict.fromkeys(_FAILED.findall(said)))
+    more = f" (and on {len(failed) - 2} more)" if len(failed) > 2 else ""
+    return " and ".join(failed[:2]) + more, _FAILED.sub("", said)
 
 
 class Way(msgspec.Struct, frozen=True):

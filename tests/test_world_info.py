@@ -6,7 +6,7 @@ import subprocess
 
 import pytest
 
-from nbcomm.world_info import LinkInfo, Way
+from nbcomm.world_info import LinkInfo, Way, behind, without_prologue
 
 
 @pytest.mark.parametrize(
@@ -16,11 +16,46 @@ from nbcomm.world_info import LinkInfo, Way
         (Way("py", "h", ["ssh", "h"], as_text=True), ["ssh", "h", "py -m m 'a b'"]),
         (Way("py", "h", ["srun"]), ["srun", "py", "-m", "m", "a b"]),
         (Way("py", wrapper=["box", "image 1"]), ["box", "image 1", "py", "-m", "m", "a b"]),
-        (Way("py", prologue="load x"), ["bash", "-lc", "load x\nexec py -m m 'a b'"]),
     ],
 )
 def test_a_command_is_made_for_its_way(way: Way, command: list[str]) -> None:
     assert way.command("m", "a b") == command
+
+
+def test_lines_of_a_shell_stand_before_the_program() -> None:
+    *shell, text = Way("py", prologue="load x\nload y").command("m", "a b")
+    assert shell == ["bash", "-lc"]
+    assert "\nload x\nload y\n" in text
+    assert text.endswith("\nexec py -m m 'a b'")
+
+
+@pytest.mark.outside
+@pytest.mark.parametrize(
+    ("prologue", "failed", "others", "runs"),
+    [
+        ("true", "", "", True),
+        ("echo hm >&2; exit 3", "the prologue has failed with exit code 3 on ", "hm\n", False),
+        ("set -e\nfalse\ntrue", "the prologue has failed with exit code 1 on ", "", False),
+        ("if", "the prologue has failed with exit code 2 on ", "syntax error", False),
+        ("true\n(exit 4)", "the last line of the prologue has failed with exit code 4 on ", "", True),
+        ("exit 3; nbcomm", "the prologue has failed with exit code 3 on ", "", False),
+    ],
+)
+def test_a_prologue_that_fails_says_so(prologue: str, failed: str, others: str, runs: bool) -> None:
+    done = subprocess.run(
+        behind(prologue, ["echo", "it runs"]), capture_output=True, text=True, check=False, timeout=60
+    )
+    told, rest = without_prologue(done.stderr)
+    assert told.startswith(failed)
+    assert bool(told) == bool(failed)
+    assert others in rest
+    assert "prologue" not in rest
+    assert (done.stdout == "it runs\n") == (done.returncode == 0) == runs
+
+
+def test_of_many_machines_with_the_same_failure_two_are_named() -> None:
+    told, _ = without_prologue("".join(f"nbcomm: the prologue has failed with exit code 1 on n{n}\n" for n in range(9)))
+    assert told.endswith("exit code 1 on n0 and the prologue has failed with exit code 1 on n1 (and on 7 more)")
 
 
 @pytest.mark.outside

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ..errors import StateError
 from ..protocol import (
@@ -21,8 +21,6 @@ from ..protocol import (
 )
 from .orders import Orders, why_not
 
-_NO_MIRROR = "A node could not compare its ranks' calls with those of others: {}. Type %distributed heal to mend it."
-
 
 class MeetingPlace:
     """The store of a node, or its way to one, and its part of the board between nodes.
@@ -30,15 +28,17 @@ class MeetingPlace:
     Args:
         orders: to the node.
         changed: held by whoever calls a method that says so.
+        lost: returns why the node will not answer, and what to do; empty as long as it may.
 
     Attributes:
         store: the generation whose ranks can meet there; 0 if none can.
     """
 
-    def __init__(self, orders: Orders, changed: threading.Condition) -> None:
+    def __init__(self, orders: Orders, changed: threading.Condition, lost: Callable[[], str] = lambda: "") -> None:
         self.store = 0
         self._orders = orders
         self._changed = changed
+        self._lost = lost
         self._last = 0
 
     def note(self, order: Order | None, answer: Report) -> None:
@@ -78,9 +78,9 @@ class MeetingPlace:
         Raises:
             StateError: it does not.
         """
-        answer = self._orders.ask(OpenMirror(self._orders.number(), host, {**nodes}))
+        answer = self._ask(OpenMirror(self._orders.number(), host, {**nodes}))
         if not isinstance(answer, MirrorDoor):
-            raise StateError(_NO_MIRROR.format(why_not(answer)))
+            raise self._refusal("A node could not compare its ranks' calls with those of others", answer)
         return answer
 
     def begin_mirror(self, peers: Sequence[MirrorPeer]) -> None:
@@ -89,15 +89,20 @@ class MeetingPlace:
         Raises:
             StateError: it does not.
         """
-        answer = self._orders.ask(Mirror(self._orders.number(), [*peers]))
+        answer = self._ask(Mirror(self._orders.number(), [*peers]))
         if not isinstance(answer, Obeyed):
-            raise StateError(_NO_MIRROR.format(why_not(answer)))
+            raise self._refusal("A node could not compare its ranks' calls with those of others", answer)
+
+    def _ask(self, order: Order) -> Report | None:
+        return self._orders.ask(order, over=lambda: bool(self._lost()))
+
+    def _refusal(self, what: str, answer: Report | None) -> StateError:
+        return StateError(f"{what}: {self._lost() or f'{why_not(answer)}. Type %distributed heal to mend it.'}")
 
     def _meet_in(self, order: ServeStore | RelayStore) -> StoreDoor | None:
-        answer = self._orders.ask(order)
+        answer = self._ask(order)
         if not isinstance(answer, Obeyed | StoreDoor):
-            why = why_not(answer)
-            raise StateError(f"The node could not serve the ranks' store: {why}. Type %distributed heal to mend it.")
+            raise self._refusal("The node could not serve the ranks' store", answer)
         return answer if isinstance(answer, StoreDoor) else None
 
     def serve_store_again(self, generation: int) -> None:

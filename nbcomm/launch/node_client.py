@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -43,6 +44,7 @@ from ..protocol import (
 from ..protocol.nodes import wired
 from ..rank_spec import capital
 from ..threads import keep
+from ..world_info import without_prologue
 from .absence import await_end
 from .link import Link
 from .meeting_place import MeetingPlace
@@ -50,7 +52,8 @@ from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
 from .ways.fork_server import ForkServer
 
-_GONE = "The fork server of this world has ended; type %distributed heal to start another, or %distributed restart."
+BACK = "Type %distributed heal when it is back, or %distributed restart."
+"""What to do about a node that was lost."""
 
 _Answer = Obeyed | Failed | StoreDoor | MirrorDoor | LogTail | NodeFacts
 """What answers an order."""
@@ -64,11 +67,19 @@ _SHORT = 0.3
 _FENCE = 30.0
 """Seconds in which a program on the node must have ended what is left there."""
 
+_LATER = 10.0
+"""Seconds by which a node may notice later than this notebook that it is left."""
+
 _START = 30.0
 """Seconds that a start may take."""
 
 _SILENCE = 15.0
 """Seconds after which an agent that does not answer counts as gone, with the fork server: nobody replaces it."""
+
+
+def _logged(said: str) -> str:
+    """Return the end of a log as a sentence."""
+    return f"Its log ends:\n{said.rstrip()}" if said.strip() else "It has written nothing."
 
 
 def _wait_until(condition: Callable[[], bool], timeout: float) -> bool:
@@ -124,7 +135,7 @@ class NodeClient:
         self._launching = threading.Lock()
         self._forkserver = server
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
-        self.meeting = MeetingPlace(self._orders, self._changed)
+        self.meeting = MeetingPlace(self._orders, self._changed, self._why_lost)
         self._table = ProcessTable(self._changed, self._faults)
         self.processes, self.unwatched = self._table.last, self._table.unwatched
         self.is_present = self._table.is_present
@@ -154,8 +165,17 @@ class NodeClient:
         return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
 
     @property
+    def without_heal(self) -> str:
+        """Why nothing can be started there any more, and what to do, in sentences; empty where `heal` may do it."""
+        return self._forkserver.without_heal if self.gone else ""
+
+    @property
     def _unanswered(self) -> bool:
         return self._asked > self.link.heard(self.number)
+
+    def _why_lost(self) -> str:
+        """Return what has happened to a node that will not answer, and what to do; empty as long as it may."""
+        return f"it {self.lost}. {self.without_heal or BACK}" if self.lost else ""
 
     @property
     def name(self) -> str:
@@ -187,8 +207,14 @@ class NodeClient:
             self._orders.wait(lambda: (self.ready is not None and self._claimed) or self.gone, timeout, given_up)
             if self.ready is not None and self._claimed:
                 return self.ready
-        how = "ended" if self.gone else f"did not start within {timeout:.3g} s"
-        raise StartError(f"The process that starts the ranks{self.where} {how}. {self._last_words()}")
+        server = self._forkserver
+        if self.gone and server.starter:
+            what = f"{server.starter} {server.how} before all nodes had joined"
+        else:
+            how = "ended" if self.gone else f"did not start within {timeout:.3g} s"
+            what = f"The process that starts the ranks{self.where} {how}"
+        failed, said = without_prologue(server.last_words())
+        raise StartError(f"{what}{f': {failed}' if failed else ''}. {_logged(said)}")
 
     def wait_claimed(self, timeout: float) -> None:
         """Wait until the agent has reported all that is known of the processes, with or without a fork server.
@@ -231,7 +257,8 @@ class NodeClient:
             StartError: nobody could do it.
         """
         if self.gone:
-            raise StartError(_GONE)
+            remedy = self.without_heal or "Type %distributed heal to start another, or %distributed restart."
+            raise StartError(f"The fork server{self.where or ' of this world'} {self.how}. {remedy}")
         server = self._forkserver
         environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
         folder = wired(server.working_folder())
@@ -254,11 +281,8 @@ class NodeClient:
             process = self._table.started(order.number, order.key)
             if process is not None and answer is not None:
                 return process
-        raise StartError(f"The fork server did not start {order.key}. {self._last_words()}")
-
-    def _last_words(self) -> str:
         said = self._forkserver.last_words()
-        return f"Its log ends:\n{said}" if said else "It has written nothing."
+        raise StartError(f"The fork server{self.where} did not start {order.key}. {_logged(said)}")
 
     def end_start(self, order: Start, *, wanted: bool) -> None:
         """Wait no more for a process that was ordered; one that is not wanted is killed, also if it comes only now."""
@@ -409,8 +433,17 @@ class NodeClient:
         return ended
 
     def _fence(self) -> None:
+        """End what is left there by another program; if that cannot be done, the node ends it itself in the end."""
         with self._faults.beside("what the node has left could not be ended"):
-            self._forkserver.fence(_FENCE, [started.pid for started in self._table.living()])
+            try:
+                self._forkserver.fence(_FENCE, [started.pid for started in self._table.living()])
+            except StartError as error:
+                if self.agents:  # else there was hardly anything, and its start has told why
+                    sys.stderr.write(
+                        f"nbcomm: {capital(self.name or 'the fork server')} did not tell whether all of its processes "
+                        f"have ended; what is left ends by itself within {self.lease + _LATER:g} s. The reason: "
+                        f"{error}.\n"
+                    )
 
     def _has_ended(self, timeout: float) -> bool:
         """Wait until the node has removed the directory, and its fork server has ended."""

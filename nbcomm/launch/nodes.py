@@ -111,7 +111,8 @@ class Nodes:
 
     def _enter(self, info: JoinedInfo, shared: SharedProgram | None = None) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
-        server = JoinedNode(self._ticket(info), info.way, self._is_over, shared)
+        taken_back = partial(self._taken_back, info.way.host)
+        server = JoinedNode(self._ticket(info), info.way, self._is_over, taken_back, shared=shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
         self._name(node, info.node, info.way.host)
@@ -193,6 +194,10 @@ class Nodes:
     def _is_over(self) -> bool:
         """Whether the scheduler has taken the nodes back, so that nothing can run there."""
         return self.job is not None and bool(self.job.over)
+
+    def _taken_back(self, host: str) -> str:
+        """Return why nothing can be started on a machine of the job any more; empty where it can."""
+        return self.job.without_heal(host) if self.job is not None else ""
 
     def shares(self) -> list[NodeShare]:
         """Return what each node contributes; all have told it."""
@@ -319,6 +324,10 @@ class Nodes:
     def gone(self) -> list[NodeClient]:
         """The nodes whose fork server has ended."""
         return [node for node in self._all if node.gone]
+
+    def without_heal(self, key: str) -> str:
+        """Return why a process cannot be replaced where it was, and what to do, in sentences; empty where it can be."""
+        return self.of(key).without_heal
 
     def log_tail(self, key: str, lines: int = 40) -> str:
         """Return the end of the log of a key's process."""

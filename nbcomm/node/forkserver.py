@@ -48,6 +48,11 @@ from .processes.warmup import prepare
 _FIRST_VISIT = 10.0
 """Seconds that the notebook has to claim the world after the start, or from another agent."""
 
+_UNREACHED = (
+    "nbcomm: The notebook was not reached at {} within {:g} s. Can this machine reach that address? A firewall may be "
+    "in the way, or --address may name the wrong one.\n"
+)
+
 _LONGEST_SLEEP = 3600.0
 """Seconds after which the lease is checked again: the system's wait refuses about 25 days."""
 
@@ -77,7 +82,7 @@ class ForkServer:
         self._ready = ready
         self._agent = agent
         self._lease = 0.0
-        self._held = False
+        self._held = self._was_held = False
         self._alone_since = time.monotonic()
         self._met = False
         self._answers: OrderedDict[int, Report] = OrderedDict()
@@ -108,6 +113,9 @@ class ForkServer:
             while not self._lease_is_over():
                 with self._going_on("a turn"):
                     self._turn()
+            if not self._was_held:
+                sys.stderr.write(_UNREACHED.format(self._home.read_link().address, self._grace()))
+                raise SystemExit(1)
         finally:
             self._end()
 
@@ -257,7 +265,8 @@ class ForkServer:
 
     def _do(self, order: Order) -> Report:
         if isinstance(order, Claim):
-            self._lease, self._held, self._met = order.lease, True, True
+            self._lease = order.lease
+            self._held = self._was_held = self._met = True
             self._children.adopt(order.living)
             for report in self._children.state():
                 self._report(report)

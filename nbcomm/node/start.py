@@ -33,8 +33,11 @@ def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.
     )
 
 
-def last_words(log: IO[bytes], lines: int = 20) -> str:
-    """Return the end of a fork server's log, also if its file was removed."""
+def last_words(log: IO[bytes], lines: int = 20, first: int = 0) -> str:
+    """Return the end of a log, also if its file was removed, and so many of its first lines."""
     # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
     said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
-    return "\n".join(said.rstrip().splitlines()[-lines:])
+    all_lines = said.rstrip().splitlines()
+    if len(all_lines) <= first + lines:
+        return "\n".join(all_lines)
+    return "\n".join([*all_lines[:first], *["…"] * bool(first), *all_lines[-lines:]])

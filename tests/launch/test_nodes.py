@@ -20,8 +20,9 @@ from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.nodes import Nodes
+from nbcomm.launch.orders import ANSWER
 from nbcomm.launch.ways.slurm import Job
-from nbcomm.protocol import Exited, NodeFacts
+from nbcomm.protocol import Exited, NodeFacts, StoreDoor
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import JobInfo, Way
@@ -293,6 +294,44 @@ def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None
     node = joining(alone, Way("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
     with pytest.raises(StartError, match=r" of node 1 \(host\) ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
+
+
+def test_what_cannot_be_ended_where_nothing_has_joined_is_no_news(
+    alone: Nodes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = "[ $2 = nbcomm.node ] && exec sleep 600; echo no such host >&2; exit 3"
+    node = joining(alone, Way("python", "host", ["sh", "-c", script]))
+    node.end(PATIENCE)
+    assert capsys.readouterr().err == ""
+    node.agents = 1
+    node._fence()
+    said = capsys.readouterr().err
+    assert said.startswith("nbcomm: Node 1 (host) did not tell whether all of its processes have ended; what is left ")
+    assert said.endswith("The reason: sh ended with exit code 3\nno such host.\n")
+
+
+def test_what_a_prologue_has_said_is_told_as_its_failure(alone: Nodes) -> None:
+    node = joining(alone, Way("python", "host", ["env"], prologue="echo no module x; exit 3"))
+    with pytest.raises(StartError) as failed:
+        node.wait_ready(PATIENCE)
+    assert " of node 1 (host) ended: the prologue has failed with exit code 3 on " in str(failed.value)
+    assert str(failed.value).endswith(". Its log ends:\nno module x")
+
+
+def test_who_waits_for_a_lost_node_hears_at_once_what_has_happened_to_it(nodes: Nodes) -> None:
+    other = other_of(nodes)
+    other.lost = "was taken back: Slurm job 12 was cancelled"
+    began = time.monotonic()
+    with pytest.raises(
+        StateError, match=r"store: it was taken back: Slurm job 12 was cancelled\. Type %distributed heal"
+    ):
+        other.meeting.relay_store(1, StoreDoor(1, "tcp://127.0.0.1:1", "public"))
+    assert time.monotonic() - began < ANSWER
+    nodes.job = Job(JobInfo("12", ours=True))
+    nodes.job.over = "Slurm job 12 was cancelled"
+    with pytest.raises(StateError, match="Type %distributed restart to queue again"):
+        other.meeting.relay_store(1, StoreDoor(1, "tcp://127.0.0.1:1", "public"))
+    other.lost = ""  # in truth it lives, and ends with this test
 
 
 def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.MonkeyPatch) -> None:

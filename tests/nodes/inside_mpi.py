@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -64,7 +65,8 @@ def test_a_dead_fork_server_cannot_be_started_alone_and_its_ranks_go_on(hosts: N
         lambda: "The fork server of node 1 (b)" in hosts.run("%distributed status").text, 60, "status says nothing"
     )
     error = hosts.run("%distributed heal", fails=True).error_text
-    assert "The program of b was started with those of all nodes, and cannot be started again alone" in error
+    assert "Nothing was replaced: the fork server of node 1 (b)" in error
+    assert "The programs of all nodes were started together, and none can be started again alone" in error
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
 
 
@@ -73,6 +75,8 @@ def test_the_next_kernel_attaches(hosts: Notebook) -> None:
     hosts.begin_again()
     hosts.run("%load_ext nbcomm")
     hosts.run("%distributed attach", 120)
+    error = hosts.run("%distributed heal", fails=True).error_text
+    assert "none can be started again alone; type %distributed restart" in error
     assert hosts.run("%%distributed\nall_reduce(rank), kept == [rank]").text == "[0-2] (3, True)\n"
 
 
@@ -87,9 +91,14 @@ def test_the_end_of_one_nodes_program_is_that_of_all(hosts: Notebook) -> None:
     hosts.until(lambda: "waiting for ranks 0-1" in cell.text, 60, "it does not begin", cell)
     (of_b,) = [process for process in programs() if process.environ().get("OMPI_COMM_WORLD_RANK") == "1"]
     of_b.kill()
-    assert "Ranks 0-1 were lost with node 0 (a), which was told to end" in hosts.finish(cell, 60).error_text
+    error = hosts.finish(cell, 60).error_text
+    assert "Ranks 0-1 were lost with node 0 (a), which was told to end" in error
+    assert "type %distributed restart to start all of them again" in error
+    assert "heal" not in error
     assert hosts.run("%%distributed -r 2\n'alive'").text == "[2] 'alive'\n"
     await_that(lambda: programs() == [], "programs live on")
+    error = hosts.run("%distributed heal", fails=True).error_text
+    assert re.search(r"Nothing was replaced: .*mpiexec ended with exit code \d+\. The programs of all nodes", error)
     hosts.run("%distributed restart", 150)
     assert hosts.run(WORKS).text == "[0-2] 3\n"
 
@@ -98,6 +107,11 @@ def test_a_start_that_fails_says_what_mpiexec_says(hosts: Notebook) -> None:
     start = f"%distributed start --world other --engines mpi {BETWEEN}"
     error = hosts.run(f"{start} --hosts a:1,b:1 --python /nowhere/python", fails=True).error_text
     assert "/nowhere/python" in error
+    error = hosts.run(f"{start} --hosts a:1,nowhere:1", fails=True).error_text
+    assert "StartError: mpiexec ended with exit code" in error
+    assert "ssh: Could not resolve hostname nowhere" in error
+    error = hosts.run(f"{start} --hosts a:1,b:1 --prologue '[ $HOSTNAME = a ] || exit 3'", fails=True).error_text
+    assert "before all nodes had joined: the prologue has failed with exit code 3 on b. Its log ends:" in error
     assert "How many ranks?" in hosts.run(start, fails=True).error_text
     shown = hosts.run(f"{start} --hosts a:1,b:1 --python py --dry-run").text
     assert shown.startswith("mpiexec -n 2 --host a,b --map-by ppr:1:node --bind-to none ")

@@ -97,8 +97,9 @@ def test_what_would_be_done_is_shown_without_doing_it(hosts: Notebook) -> None:
         "--constraint=a100",
         "--ntasks-per-node=4",
     ]
-    command = "bash -lc 'module load python\nexec apptainer exec image.sif python3 -m nbcomm.node'"
-    assert said.endswith(f" --nodelist=NODE {command}\n")
+    assert " --nodelist=NODE bash -lc '" in said
+    assert "\nmodule load python\n" in said
+    assert said.endswith("\nexec apptainer exec image.sif python3 -m nbcomm.node'\n")
     assert jobs() == ["1 RUNNING"]
 
 
@@ -185,8 +186,14 @@ def test_a_job_that_is_cancelled_ends_the_cell_and_is_named(hosts: Notebook) -> 
     hosts.until(lambda: "on" in cell.text, 60, "it does not begin", cell)
     slurm("scancel", "1")
     hosts.finish(cell)
-    assert "Slurm job 1 was cancelled, and the ranks have ended with it." in cell.text
+    advice = "Type %distributed restart to queue again."
+    assert f"Slurm job 1 was cancelled, and the ranks have ended with it. {advice}" in cell.text
+    assert advice in cell.error_text
+    assert "heal" not in cell.error_text
     assert "Slurm job 1 was cancelled" in hosts.run("%distributed status").text
+    error = hosts.run("%distributed heal", fails=True).error_text
+    assert "Nothing was replaced: node 0 (a) and node 1 (b) were taken back: Slurm job 1 was cancelled." in error
+    assert advice in error
     hosts.run("%distributed restart", 150)
     assert hosts.run(WORKS).text == "[0-3] 6\n"
     assert len(jobs()) == 1
@@ -239,7 +246,9 @@ def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None
         await_that(lambda: "down" in slurm("sinfo", "--noheader", "--nodes=b", "--format=%T"), "Slurm misses nothing")
         await_status(hosts, f"Slurm job {job.split()[0]} has lost b, so that heal cannot replace the ranks there.")
         assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
-        assert "node 1 (b) ended" in hosts.run("%distributed heal", 120, fails=True).error_text
+        error = hosts.run("%distributed heal", 120, fails=True).error_text
+        assert "Nothing was replaced: node 1 (b) does not answer. Slurm job" in error
+        assert "Type %distributed restart to use the nodes that it still has." in error
         assert hosts.run("%%distributed -r 0,1\nkept").lines == ["[0] 0", "[1] 1"]
     finally:
         subprocess.run(["ip", "link", "set", "vb", "up"], check=True, timeout=10)

@@ -129,10 +129,17 @@ def test_what_cannot_start_says_why(hosts: Notebook) -> None:
     assert "ould not resolve hostname" in error
     error = hosts.run(f"{wrong} --hosts b:1 --address 10.99.0.1", fails=True).error_text
     assert "Nothing can listen at 10.99.0.1" in error
+    failed = hosts.run(f"{wrong} --hosts a:1,b:1 --prologue 'echo hm; exit 3'", fails=True)
+    assert "of node 0 (a) ended: the prologue has failed with exit code 3 on a. Its log ends:\nhm" in failed.error_text
+    assert failed.text == "", "what could not be ended on the other host, where nothing had begun, is no news"
+    reached = f"{wrong} --hosts a:1 --via 'ip netns exec {{host}}' --address 127.0.0.1"
+    error = hosts.run(reached, fails=True).error_text
+    assert "The notebook was not reached at tcp://127.0.0.1:" in error
     for line, said in {
         wrong: "--engines ssh needs hosts; write for example --hosts a:4,b:4.",
         f"{wrong} --hosts a,b": "How many ranks?",
         f"{wrong} --hosts a:1,a:2": "a stands twice in --hosts",
+        f"{wrong} --hosts localhost:1,b:1 --address 127.0.0.1": "at which b cannot reach this machine",
         f"{wrong} --hosts a:1 -n 2": "--hosts has 1 ranks, and -n says 2",
         f"{wrong} --hosts a:1,b:1 --nodes 2": "--hosts says how many nodes there are",
         "%distributed start --world other --hosts a:1": "--hosts a:1 needs --engines ssh or mpi.",

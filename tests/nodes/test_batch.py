@@ -147,6 +147,10 @@ def test_an_interrupt_in_the_queue_cancels_the_job(job: Notebook, server: Path, 
 def test_a_start_that_fails_says_what_the_job_says(job: Notebook, home: Path) -> None:
     error = job.run(f"{START} --world other --python /nowhere/python", fails=True).error_text
     assert "/nowhere/python" in error
+    error = job.run(f"{START} --world other --prologue 'echo hm; exit 3'", fails=True).error_text
+    assert re.search(
+        r"PBS job \d+ ended with exit code 3 .* the prologue has failed with exit code 3 on .*:\nhm", error
+    )
     assert files(home) == ["log", "script"]
     assert "#PBS -l select=2:ncpus=2:mpiprocs=1\n" in job.run(f"{START} --dry-run").text
 
@@ -157,8 +161,13 @@ def test_a_job_that_is_cancelled_ends_its_ranks_and_a_restart_submits_another(jo
     subprocess.run([server / "bin" / "qdel", "1.here"], check=True)
     assert re.search(r"\b(was|were) lost with node ", job.finish(cell, 90).error_text)
     assert "which was told to end" in cell.error_text
+    assert "type %distributed restart to start all of them again" in cell.error_text
+    assert "heal" not in cell.error_text
+    error = job.run("%distributed heal", fails=True).error_text
+    assert "Nothing was replaced: node 0 " in error
+    assert "The programs of all nodes were started together" in error
     job.run("%distributed restart", 120)
-    assert (server / "last").read_text() == "4\n"
+    assert (server / "last").read_text() == "5\n"
     job.run("%%distributed\nkept = [rank]")
     assert job.run(WORKS).text == "[0-3] 6\n"
 
@@ -176,8 +185,8 @@ def test_nothing_is_left_and_the_job_is_over(job: Notebook, server: Path, home: 
     pids = [int(pid) for pid in job.run("%%distributed --by-rank\nimport os\nprint(os.getpid())").text.split()[1::2]]
     assert len(pids) == 4
     job.run("%distributed stop")
-    await_that((server / "4.over").exists, "the job lives on")
-    assert (server / "4.over").read_text() == "", "it has ended by itself"
+    await_that((server / "5.over").exists, "the job lives on")
+    assert (server / "5.over").read_text() == "", "it has ended by itself"
     for pid in pids:
         await_that(lambda pid=pid: not psutil.pid_exists(pid), "a rank lives on")
     assert list((home / ".nbcomm").iterdir()) == []
@@ -186,6 +195,6 @@ def test_nothing_is_left_and_the_job_is_over(job: Notebook, server: Path, home: 
 def test_a_kernel_that_stops_what_it_has_started_leaves_nothing(job: Notebook, server: Path, home: Path) -> None:
     job.run(START, 120)
     job.run("%distributed stop")
-    await_that((server / "5.over").exists, "the job lives on")
-    assert (server / "5.over").read_text() == "", "it has ended by itself"
+    await_that((server / "6.over").exists, "the job lives on")
+    assert (server / "6.over").read_text() == "", "it has ended by itself"
     assert list((home / ".nbcomm").iterdir()) == []

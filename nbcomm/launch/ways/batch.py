@@ -22,7 +22,7 @@ from ...threads import keep
 from ...world_dir import private_file
 from ...world_info import Way, behind
 from .asking import ask
-from .mpi import MPIEXEC, one_each, open_mpis
+from .mpi import FIRST, MPIEXEC, one_each, open_mpis
 from .schedulers import SAID, Phase, Scheduler
 from .slurm import Request
 from .together import Together
@@ -63,7 +63,7 @@ class BatchProgram:
         self._logs = [*logs]
         self._starting, self._asking, self._killing = threading.Lock(), threading.Lock(), threading.Lock()
         self._closed = threading.Event()
-        self._begun = self._known = self._cancelled = False
+        self._begun = self._known = self._cancelled = self._is_silent = False
         self._number = ""
         self._phase = Phase.WAITS
         self._status: int | None = None
@@ -117,6 +117,8 @@ class BatchProgram:
     @property
     def how(self) -> str:
         """How it has ended, in words."""
+        if self._is_silent:
+            return "is over, and its script told no exit code: it was cancelled, or its time was over"
         return "was cancelled" if self._cancelled else how_it_ended(self._status)
 
     @property
@@ -160,7 +162,7 @@ class BatchProgram:
         said = []
         for log in self._logs:
             with suppress(OSError), log.open("rb") as file:
-                said.append(last_words(file))
+                said.append(last_words(file, first=FIRST))
         text = "\n".join(line for one in said for line in one.splitlines() if not line.startswith(SAID))
         if text or not self._number:
             return text
@@ -179,7 +181,8 @@ class BatchProgram:
                 self._status = status
                 return
             if over and now >= over:
-                self._status = 0 if self._cancelled else 1
+                self._is_silent = not self._cancelled
+                self._status = int(self._is_silent)
                 return
             if not over and now >= asks:
                 over = now + _LATE if self._ask() is Phase.OVER else 0.0

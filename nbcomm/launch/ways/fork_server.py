@@ -33,6 +33,14 @@ class ForkServer(Protocol):
         """How it has ended, in words."""
 
     @property
+    def starter(self) -> str:
+        """What has started the programs of all nodes together, in words; empty where each was started alone."""
+
+    @property
+    def without_heal(self) -> str:
+        """Why no other one can be started when it has ended, and what to do, in sentences; empty where one can be."""
+
+    @property
     def has_cleared(self) -> bool:
         """Whether nothing is left on its node: neither its process nor the world's directory."""
 
@@ -46,7 +54,7 @@ class ForkServer(Protocol):
         """End what it and its agent have left on the node, with these processes of the world; neither does that.
 
         Raises:
-            Exception: that is not known to be done.
+            StartError: that is not known to be done; the message has the words of what was to do it.
         """
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:

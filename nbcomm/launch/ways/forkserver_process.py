@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,6 +13,7 @@ from ...node.seed.client import SeededProcess
 from ...node.start import last_words, start_forkserver
 from ...world_dir import HOME_VARIABLE, WorldDir
 from ..working_folder import to_start_in
+from .program import run_to_end
 
 _MOMENT = 1.0
 """Seconds in which a process whose end is known must have a status."""
@@ -33,6 +33,7 @@ class ForkServerProcess:
     is_elsewhere = False
     is_cut_off = False
     is_far = False
+    starter = without_heal = ""
 
     def __init__(self, home: WorldDir, *, running: bool) -> None:
         self._home = home
@@ -84,11 +85,9 @@ class ForkServerProcess:
         """End what it and its agent have left, with these processes, and wait for that for so many seconds.
 
         Raises:
-            OSError: that could not be begun.
-            subprocess.SubprocessError: it has failed, or was not done in time.
+            StartError: it has failed, or was not done in time.
         """
-        command = [sys.executable, "-m", "nbcomm.node.fence", str(self._home.path), *map(str, pids)]
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+        run_to_end([sys.executable, "-m", "nbcomm.node.fence", str(self._home.path), *map(str, pids)], timeout)
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a process of the node: this one's, and these variables."""

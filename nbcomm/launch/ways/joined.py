@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from ...errors import StartError
 from ...node.ticket import Ticket
 from ...world_info import Way
 from ..working_folder import here
-from .program import Program
+from .program import Program, run_to_end
 from .together import SharedProgram
 
 _CUT_OFF = 255
@@ -28,6 +27,7 @@ class JoinedNode:
         ticket: what the command reads from its standard input.
         way: how it is started.
         is_over: whether its machine was taken back, so that nothing can run there.
+        taken_back: returns why nothing can be started there any more, and what to do, in sentences; empty where it can.
         shared: the program that starts those of all nodes, where none can be started alone.
     """
 
@@ -38,12 +38,15 @@ class JoinedNode:
         ticket: Ticket,
         way: Way,
         is_over: Callable[[], bool] = lambda: False,
+        taken_back: Callable[[], str] = lambda: "",
+        *,
         shared: SharedProgram | None = None,
     ) -> None:
         self._ticket = ticket
         self._way = way
         self._is_over = is_over
-        self._begun = False
+        self._taken_back = taken_back
+        self._begun = way.together and shared is None  # another notebook has started all of them
         self._program: SharedProgram = shared or Program(way.command("nbcomm.node"), ticket.written())
 
     def start(self) -> None:
@@ -58,10 +61,25 @@ class JoinedNode:
             self._begun = True
             self._program.start_once()
         else:
-            raise StartError(
-                f"The program of {self._way.host} was started with those of all nodes, and cannot be started again "
-                "alone; type %distributed restart."
+            raise StartError(self.without_heal)
+
+    @property
+    def starter(self) -> str:
+        """What has started the programs of all nodes together, in words; empty where this one was started alone."""
+        return str(self._program) if self._way.together else ""
+
+    @property
+    def without_heal(self) -> str:
+        """Why its program cannot be started again, and what to do, in sentences; empty where it can be."""
+        if taken_back := self._taken_back():
+            return taken_back
+        if self._way.together and self._begun:
+            ended = f"{self._program} {self.how}. " if self.has_ended else ""
+            return (
+                f"{ended}The programs of all nodes were started together, and none can be started again alone; type "
+                "%distributed restart to start all of them again."
             )
+        return ""
 
     @property
     def is_far(self) -> bool:
@@ -108,17 +126,15 @@ class JoinedNode:
         """End what it and its agent have left there, with these processes, and wait for that for so many seconds.
 
         Raises:
-            OSError: that could not be begun.
-            subprocess.SubprocessError: it has failed, or was not done in time.
+            StartError: it has failed, or was not done in time.
         """
         if self._is_over():
             return
         if self._way.together:
             if not self.has_cleared:
-                raise OSError("Nothing can be started there alone.")
+                raise StartError("nothing can be started on one node alone")
             return
-        command = self._way.command("nbcomm.node.fence", self._ticket.name, *map(str, pids))
-        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+        run_to_end(self._way.command("nbcomm.node.fence", self._ticket.name, *map(str, pids)), timeout)
 
     def environment(self, added: Mapping[str, str]) -> dict[str, str]:
         """Return the variables that are added there to the node's own: those that the notebook has set, and these."""

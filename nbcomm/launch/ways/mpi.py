@@ -18,6 +18,9 @@ from .together import Together, folder_of
 
 MPIEXEC = "mpiexec"
 
+FIRST = 5
+"""How many of its first lines tell why it has failed: what ssh said of a host. Dozens of general ones follow."""
+
 _PATIENCE = 30.0
 """Seconds in which mpiexec must tell what it is."""
 
@@ -60,7 +63,7 @@ class Mpi(Together):
         """
         command = self.command(os.fspath(folder_of(tickets[0].world)))
         self._write(tickets)
-        return Program(command)
+        return Program(command, first=FIRST)
 
 
 def one_each(hosts: Sequence[str], prologue: str = "") -> list[str]:

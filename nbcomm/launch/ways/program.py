@@ -2,17 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import tempfile
 import threading
 from collections.abc import Sequence
 from contextlib import suppress
 
+from ...errors import StartError
 from ...node.processes.exit_status import how_it_ended
 from ...node.start import last_words
 
+_LINES = 5
+"""Lines of what a command said that has failed."""
+
 _END = 5.0
 """Seconds in which a program that was told to end must do so."""
+
+
+def run_to_end(command: Sequence[str], timeout: float) -> None:
+    """Run a command that says nothing if all is well.
+
+    Raises:
+        StartError: it could not be begun, has failed, or did not end in time; the message has its last words.
+    """
+    name = os.path.basename(command[0])  # noqa: PTH119 - a word of a command
+    try:
+        subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout, check=True)  # noqa: S603
+    except subprocess.TimeoutExpired:
+        raise StartError(f"{name} did not end within {timeout:g} s") from None
+    except subprocess.CalledProcessError as error:
+        said = error.stderr.decode(errors="replace").strip().splitlines()[-_LINES:]
+        raise StartError("\n".join([f"{name} {how_it_ended(error.returncode)}", *said])) from None
+    except OSError as error:
+        raise StartError(f"{name} could not be run: {error.strerror}") from None
 
 
 class Program:
@@ -21,14 +44,20 @@ class Program:
     Args:
         command: its words.
         told: what it reads from its standard input.
+        first: how many of the first lines that it says are worth showing: mpiexec goes on when it has told the cause.
     """
 
-    def __init__(self, command: Sequence[str], told: bytes = b"") -> None:
+    def __init__(self, command: Sequence[str], told: bytes = b"", first: int = 0) -> None:
         self._command = [*command]
         self._told = told
+        self._first = first
         self._process: subprocess.Popen[bytes] | None = None
         self._starting = threading.Lock()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - `close` closes it
+
+    def __str__(self) -> str:
+        """Return how it is named in a sentence."""
+        return os.path.basename(self._command[0])  # noqa: PTH119 - a word of a command
 
     def start(self) -> None:
         """Start it, also where an earlier one still runs."""
@@ -81,7 +110,7 @@ class Program:
 
     def last_words(self) -> str:
         """Return the end of what it said."""
-        return last_words(self._log)
+        return last_words(self._log, first=self._first)
 
     def close(self) -> None:
         """Close what it has said."""

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from ...errors import StartError
+from ...rank_spec import capital
 from ...world_info import JobInfo, Way
 from .asking import ask
 
@@ -37,18 +38,32 @@ _OVER = (
     "NODE_FAIL",
     "OUT_OF_MEMORY",
     "PREEMPTED",
+    "REVOKED",
     "TIMEOUT",
 )
 """The states of a job that has no nodes any more."""
 
 _WORDS = {
+    "BOOT_FAIL": "has failed because a node did not boot",
     "CANCELLED": "was cancelled",
     "COMPLETED": "has ended",
     "COMPLETING": "is ending",
+    "DEADLINE": "has reached its deadline",
+    "FAILED": "has failed",
     "NODE_FAIL": "has lost a node",
+    "OUT_OF_MEMORY": "has run out of memory",
     "PREEMPTED": "was preempted by another job",
     "TIMEOUT": "has reached its time limit",
 }
+
+_SAID = ("", "TimeLimit")
+"""Reasons of a job's end that say no more than its state."""
+
+_OTHER_JOB = (
+    "start this notebook in another job; or run import os; del os.environ['SLURM_JOB_ID'] in a cell, and then "
+    "%distributed {} to queue for a job of its own"
+)
+"""What to do where the job is over that the notebook is in: another start would use it, too."""
 
 _SRUN = ("--overlap", "--nodes=1", "--ntasks=1", "--mem=0", "--cpu-bind=none", "--mpi=none", "--kill-on-bad-exit=0")
 """A step that shares its node with the job's other steps, and has all of it that the job has."""
@@ -143,6 +158,11 @@ class JobState(NamedTuple):
         """Whether it has no nodes any more, and never will."""
         return self.state in _OVER
 
+    @property
+    def has_nodes(self) -> bool:
+        """Whether something can be started on its nodes, now or when it gets them."""
+        return not self.is_over and self.state != "COMPLETING"
+
     @classmethod
     def read(cls, line: str) -> JobState:
         """Read what squeue prints in the format of `FORMAT`.
@@ -167,12 +187,14 @@ class Job:
         info: as above.
         ends: when its time is over, by `time.time`, if that is known.
         over: why it has no nodes any more, in words; empty while it has, or waits for them.
+        lost: the nodes that it had, and will not have again.
     """
 
     def __init__(self, info: JobInfo) -> None:
         self.info = info
         self.ends: float | None = None
         self.over = ""
+        self.lost: set[str] = set()
 
     @classmethod
     def submit(cls, request: Request) -> Job:
@@ -210,7 +232,8 @@ class Job:
         seen = JobState.read(said.splitlines()[0]) if said.strip() else JobState("COMPLETED")
         self.ends = seen.ends
         if seen.is_over and not self.over:
-            self.over = f"{self} {_WORDS.get(seen.state, f'is {seen.state}')}"
+            why = "" if seen.reason in _SAID else f" ({seen.reason})"
+            self.over = f"{self} {_WORDS.get(seen.state, f'is {seen.state}')}{why}"
         return seen
 
     def await_nodes(self, tell: Callable[[str], None]) -> list[str]:
@@ -224,6 +247,8 @@ class Job:
         """
         pause = _SOON
         while (seen := self.look()).state != "RUNNING":
+            if seen.is_over and not self.info.ours:
+                raise StartError(f"{self.over}; {_OTHER_JOB.format('start')}.")
             if seen.is_over:
                 raise StartError(f"{self.over} before it had its nodes.")
             tell(f"{self} {self._waits(seen)}")
@@ -254,6 +279,23 @@ class Job:
     def way(self, host: str, python: str) -> Way:
         """Return how a program is started on one of its nodes."""
         return Way(python, host, ["srun", f"--jobid={self.info.number}", *_SRUN, f"--nodelist={host}"])
+
+    @property
+    def in_place_of_it(self) -> str:
+        """What to do when it is over, as a sentence."""
+        again = "type %distributed restart to queue again"
+        return f"{capital(again if self.info.ours else _OTHER_JOB.format('restart'))}."
+
+    def without_heal(self, host: str) -> str:
+        """Return why nothing can be started on one of its nodes any more, and what to do; empty where it can."""
+        if self.over:
+            return f"No process can be started there again. {self.in_place_of_it}"
+        if host in self.lost:
+            return (
+                f"{self} has lost {host}, so no process can be started there again. Type %distributed restart to use "
+                "the nodes that it still has."
+            )
+        return ""
 
     def cancel(self) -> bool:
         """End it, if it was submitted for the world; return whether Slurm was told to."""

@@ -21,6 +21,9 @@ from ...world_info import Way
 class SharedProgram(Protocol):
     """The command, as the nodes that it starts see it; see `Program`."""
 
+    def __str__(self) -> str:
+        """Return how it is named in a sentence."""
+
     @property
     def is_begun(self) -> bool:
         """Whether it was started."""

@@ -150,7 +150,9 @@ class Generations:
         ahead = self._nodes.compare_clocks()
         living = [place for place in roster.places if place.rank not in roster.dead]
         if not living:
-            raise StateError("All ranks have died; type %distributed heal, or %distributed restart.")
+            remedies = dict.fromkeys(roster.without_heal(rank) for rank in roster.ranks)
+            remedy = " ".join(filter(None, remedies)) or "Type %distributed heal, or %distributed restart."
+            raise StateError(f"All ranks have died. {remedy}")
         form = self._form(living[0])
         return self._ask(
             {place.rank: structs.replace(form, place=place, ahead=ahead.get(place.rank, 0.0)) for place in living}

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 PAUSE = 15.0
 """Seconds between two looks at the job: each is work for the scheduler, which serves everybody."""
 
+_SOON = 2.0
+"""Seconds between two looks at a job that is about to end."""
+
 WARNINGS = (600.0, 120.0)
 """Seconds before the end of its time at which that is said."""
 
@@ -53,7 +56,7 @@ class JobWatch:
         self._last = last
         self._warned = 0  # how many of the warnings were given
         self._seen: JobState | None = None  # how it was when it had the nodes that are known
-        self._closed = False
+        self._is_ending = self._closed = False
         self._hurry = threading.Event()
         self._thread = keep("nbcomm-job", self._watch, Faults())
 
@@ -76,7 +79,7 @@ class JobWatch:
 
     def _pause(self) -> float:
         """Return how long nothing is to be done."""
-        known = [PAUSE]
+        known = [_SOON if self._is_ending else PAUSE]
         if self._idle:
             known.append(self._idle - self._resting())
         return max(0.5, min(known))
@@ -85,7 +88,7 @@ class JobWatch:
         """Look at the job, and say what is new."""
         if self._idle and self._resting() >= self._idle and self._job.cancel():
             self._job.over = f"{self._job} was given back after {remaining(self._idle)} without a cell"
-            self._tell(f"{self._job.over}.")
+            self._tell(f"{self._job.over}. {self._job.in_place_of_it}")
             self._ended()
             return
         with suppress(StartError):  # the scheduler is busy, or is started again: the next look may succeed
@@ -93,9 +96,9 @@ class JobWatch:
         if self._closed:
             return
         if self._job.over:
-            self._tell(f"{self._job.over}, and the ranks have ended with it. Type %distributed restart to queue again.")
+            self._tell(f"{self._job.over}, and the ranks have ended with it. {self._job.in_place_of_it}")
             self._ended()
-        elif self._job.ends is not None:
+        elif self._job.ends is not None and not self._is_ending:
             self._warn(self._job.ends - time.time())
 
     def _compare(self, seen: JobState) -> None:
@@ -104,11 +107,13 @@ class JobWatch:
         Raises:
             StartError: Slurm does not tell their names; the next look asks again.
         """
-        if not seen.nodes or seen.is_over:
+        self._is_ending = seen.state == "COMPLETING"
+        if not seen.nodes or not seen.has_nodes:
             return
         if self._seen is not None and seen.nodes != self._seen.nodes:
             left = self._job.hosts(seen)
             lost = [host for host in self._job.hosts(self._seen) if host not in left]
+            self._job.lost.update(lost)
             if lost and not self._closed:
                 self._tell(
                     f"{self._job} has lost {', '.join(lost)}, so that heal cannot replace the ranks there. The others "

@@ -147,7 +147,7 @@ def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
     Raises:
         StartError: the scheduler does not take it.
     """
-    if kept is not None and not kept.look().is_over:
+    if kept is not None and not kept.over and kept.look().has_nodes:
         return kept
     return _around(wishes) or slurm.Job.submit(request(wishes))
 

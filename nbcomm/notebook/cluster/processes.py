@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from ...analysis.verdict import plural
 from ...errors import Interrupted, StartError, StateError
 from ...faults import take_all
 from ...launch.controller import Controller
-from ...launch.node_client import start_all
+from ...launch.node_client import BACK, start_all
 from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...protocol.requests import NOT_ENDING
@@ -115,16 +116,14 @@ class Processes:
             if node.lost and job is not None and job.over:
                 continue  # that is said of the job
             if node.lost:
-                yield (
-                    f"{capital(node.name or 'the fork server')} {node.lost}, and its ranks are dead. "
-                    "Type %distributed heal when it is back, or %distributed restart."
-                )
+                name = capital(node.name or "the fork server")
+                yield f"{name} {node.lost}, and its ranks are dead. {node.without_heal or BACK}"
                 continue
             both = node is self.nodes.head and self._controller.exists
             yield (
                 f"The fork server{node.where} {node.how}{_AND_CONTROLLER if both else '.'} The ranks keep "
-                "running, and cells run on them; only dead ranks cannot be replaced. Type %distributed heal to start "
-                "another fork server."
+                "running, and cells run on them; only dead ranks cannot be replaced. "
+                f"{node.without_heal or 'Type %distributed heal to start another fork server.'}"
             )
         if self._controller.end and self.nodes.head not in gone:
             yield (
@@ -133,6 +132,13 @@ class Processes:
             )
         whys = {rank: why for key, why in dict(self.nodes.unwatched).items() if (rank := rank_of(key)) is not None}
         yield from _of_unwatched(whys)
+
+    @property
+    def without_heal(self) -> bool:
+        """Whether `heal` can do nothing: each node that has ended is one that cannot be started again."""
+        gone = self.nodes.gone
+        replaceable = [rank for rank in self._roster.dead if not self._roster.without_heal(rank)]
+        return bool(gone) and all(node.without_heal for node in gone) and not (replaceable or self._controller.end)
 
     @property
     def client(self) -> Any:
@@ -178,12 +184,14 @@ class Processes:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.
 
         Raises:
+            StateError: the node of a rank cannot be started again. Nothing was done.
             StartError: a new process did not start; the ranks that were to be replaced are dead.
             Interrupted: it was given up; those ranks are then dead, or about to be.
         """
         roster = self._roster
         replaced: list[str] = []
-        gone = self.nodes.gone
+        self._refuse_final(ranks)
+        gone = [node for node in self.nodes.gone if not node.without_heal]
         if not (ranks or self._controller.end or gone):
             return replaced
         for node in gone:
@@ -203,6 +211,24 @@ class Processes:
             raise
         self._register_again(ranks if "the controller" not in replaced else roster.living)
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
+
+    def _refuse_final(self, ranks: Sequence[int]) -> None:
+        """Refuse to replace what cannot be started again.
+
+        Raises:
+            StateError: it is some of these ranks, or there is nothing else.
+        """
+        final = [node for node in self.nodes.gone if node.without_heal]
+        stay = sorted(rank for rank in ranks if self.nodes.of(key_of(rank)) in final)
+        if not stay and (not final or ranks or not self.without_heal):
+            return
+        lost = {why: [node.name for node in final if node.lost == why] for why in dict.fromkeys(n.lost for n in final)}
+        ended = [f"{' and '.join(who)} {plural(why) if len(who) > 1 else why}" for why, who in lost.items() if why]
+        ended += [f"the fork server{node.where} {node.how}" for node in final if not node.lost]
+        others = sorted(set(ranks) - set(stay))
+        more = f" Type %distributed heal {fold(others)} to replace {named(others)}." if others else ""
+        remedies = " ".join(dict.fromkeys(node.without_heal for node in final))
+        raise StateError(f"Nothing was replaced: {' and '.join(ended)}. {remedies}{more}")
 
     def _replace(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> None:
         """Start processes in the places of those that have ended; if that fails, the ranks are as dead as before."""

@@ -58,7 +58,7 @@ class Roster:
         log_tail: returns the end of a process's log, by its key, of at most so many lines.
     """
 
-    def __init__(self, log_tail: Callable[[str, int], str]) -> None:
+    def __init__(self, log_tail: Callable[[str, int], str], without_heal: Callable[[str], str] = lambda _: "") -> None:
         self.places: list[RankPlacement] = []
         self.hellos: dict[int, Hello] = {}
         self.attached: set[int] = set()
@@ -67,6 +67,7 @@ class Roster:
         self.registered: dict[int, Registered] = {}
         """What ranks have answered when this notebook has asked them to register as engines."""
         self._log_tail = log_tail
+        self._without_heal = without_heal
         self._snapshots: dict[int, StatusReply] = {}
         self._doings: dict[int, tuple[int, CollectiveState]] = {}
         self._heard: dict[int, float] = {}
@@ -292,6 +293,10 @@ class Roster:
             note=note,
             error=self._errors.get(place.rank, ""),
         )
+
+    def without_heal(self, rank: int) -> str:
+        """Return why a dead rank cannot be replaced, and what to do, in sentences; empty where it can be."""
+        return self._without_heal(key_of(rank))
 
     def log(self, rank: int, lines: int = 40) -> str:
         """Return the end of a rank's log: what its engine logged, and what it last wrote to descriptor 2."""

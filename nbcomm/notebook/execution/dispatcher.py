@@ -147,7 +147,7 @@ class Dispatcher:
 
     def failures(self, request: PendingRequest) -> dict[int, Failure]:
         """Return the failures among the answers to a request, by rank; ranks that died alike have one in common."""
-        return with_deaths_together(request.failures(), self._roster.dead)
+        return with_deaths_together(request.failures(), self._roster.dead, self._roster.without_heal)
 
     def close(self, cause: str) -> None:
         """Fail all requests, also those that other threads are about to make: the world is left."""

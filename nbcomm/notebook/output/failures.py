@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from ...analysis.verdict import plural
 from ...errors import CellError, CellSyntaxError, RankDiedError
@@ -20,16 +20,25 @@ _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 _DEATH = RankDiedError.__name__
 
 
-def death_of(ranks: Sequence[int], cause: str) -> Failure:
+def death_of(ranks: Sequence[int], cause: str, without_heal: str = "") -> Failure:
     """Return the failure of ranks whose processes have ended alike.
+
+    Args:
+        ranks: which.
+        cause: how they have ended.
+        without_heal: why they cannot be replaced, and what to do, in sentences; empty where they can be.
 
     >>> death_of([1], "was killed by SIGKILL").message
     'Rank 1 was killed by SIGKILL. Type %distributed heal to put a new process in its place.'
     """
-    if len(ranks) == 1:
-        return dead(f"Rank {ranks[0]} {cause}. Type %distributed heal to put a new process in its place.")
-    who = capital(named(ranks))
-    return dead(f"{who} {plural(cause)}. Type %distributed heal to put new processes in their places.")
+    if without_heal:
+        return dead(f"{_ended(ranks, cause)} {without_heal}")
+    places = "new processes in their places" if len(ranks) > 1 else "a new process in its place"
+    return dead(f"{_ended(ranks, cause)} Type %distributed heal to put {places}.")
+
+
+def _ended(ranks: Sequence[int], cause: str) -> str:
+    return f"{capital(named(ranks))} {plural(cause) if len(ranks) > 1 else cause}."
 
 
 def dead(sentence: str) -> Failure:
@@ -37,16 +46,26 @@ def dead(sentence: str) -> Failure:
     return Failure(_DEATH, sentence, f"{_DEATH}: {sentence}")
 
 
-def with_deaths_together(failures: Mapping[int, Failure], causes: Mapping[int, str]) -> dict[int, Failure]:
+def with_deaths_together(
+    failures: Mapping[int, Failure], causes: Mapping[int, str], without_heal: Callable[[int], str] = lambda _: ""
+) -> dict[int, Failure]:
     """Return failures in which the ranks whose processes have ended alike have one in common.
 
     Args:
         failures: by rank.
         causes: how each dead rank has ended.
+        without_heal: returns why a rank cannot be replaced, and what to do: that may be known later than its death.
     """
-    died = [rank for rank in failures if rank in causes and failures[rank] == death_of([rank], causes[rank])]
-    alike = together(died, [causes[rank] for rank in died])
-    return {**failures, **{rank: death_of(ranks, cause) for cause, ranks in alike.items() for rank in ranks}}
+    died = [rank for rank in failures if rank in causes and _is_death(failures[rank], rank, causes[rank])]
+    alike = together(died, [(causes[rank], without_heal(rank)) for rank in died])
+    return {
+        **failures,
+        **{rank: death_of(ranks, cause, remedy) for (cause, remedy), ranks in alike.items() for rank in ranks},
+    }
+
+
+def _is_death(failure: Failure, rank: int, cause: str) -> bool:
+    return failure.name == _DEATH and failure.message.startswith(_ended([rank], cause))
 
 
 def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> CellError:

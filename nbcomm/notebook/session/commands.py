@@ -316,12 +316,7 @@ class Commands:
         chosen = self._resolve(ranks)
         gone = [] if replacing else self._roster.dead_among(chosen)
         if gone:
-            ends = ends_of(gone, self._roster.dead)
-            places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
-            raise RankDiedError(
-                f"{rank_specs.capital(ends)}; nothing was run. Type %distributed heal to put {places} (the others "
-                "keep their variables), or choose other ranks with -r."
-            )
+            raise RankDiedError(self._died(gone))
         # If some are replaced, all ranks re-form their groups.
         busy = sorted(self._dispatcher.busy() & set(self.ranks if replacing else chosen))
         if busy and not self._executor.taken:
@@ -331,6 +326,19 @@ class Commands:
                 f"interrupt, or %distributed heal {rank_specs.fold(busy)} to replace {'it' if one else 'them'}."
             )
         return chosen
+
+    def _died(self, gone: Sequence[int]) -> str:
+        """Tell which ranks are dead, and what to do."""
+        roster, others = self._roster, bool(self._roster.living)
+        ends = rank_specs.capital(ends_of(gone, roster.dead))
+        remedies = list(filter(None, dict.fromkeys(roster.without_heal(rank) for rank in gone)))
+        if not remedies:
+            places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
+            keep = " (the others keep their variables)" if others else ""
+            remedies = [f"Type %distributed heal to put {places}{keep}{', or choose other ranks with -r' * others}."]
+        elif others:
+            remedies.append("The other ranks can be chosen with -r.")
+        return f"{ends}; nothing was run. {' '.join(remedies)}"
 
 
 def _checked(trace: str) -> Path:

@@ -37,6 +37,7 @@ class JobCare:
         self._addressed = addressed
         self._watch: JobWatch | None = None
         self._said = ""
+        self._gone = 0
         self._wanted = time.monotonic()
 
     def begin(
@@ -86,6 +87,12 @@ class JobCare:
     def use(self) -> None:
         """Note that somebody wants something of the ranks now."""
         self._wanted = time.monotonic()
+
+    def notice(self, gone: int) -> None:
+        """Look at the job now if more nodes have ended than before: perhaps they have ended with it."""
+        if gone > self._gone:
+            self.hurry()
+        self._gone = gone
 
     def hurry(self) -> None:
         """Look at the job now: a rank has died, perhaps with it."""

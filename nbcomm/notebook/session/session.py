@@ -85,7 +85,7 @@ class Session(Commands):
         self.link = nodes.link
         self.panel: Panel | None = None
         self._telling = threading.RLock()  # held from a look at the ranks until the panel has it
-        self._roster = Roster(nodes.log_tail)
+        self._roster = Roster(nodes.log_tail, nodes.without_heal)
         self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
         self._parting = threading.RLock()
@@ -194,13 +194,18 @@ class Session(Commands):
             cell=lambda: self._executor.cell,
             tell_panel=self._tell_panel,
             collective_log=self._executor.collective_log,
-            look=self._processes.look,
+            look=self._look,
             # What resumption holds back has come, and is not lost.
             open_requests=lambda: self._dispatcher.open() if self._receiver.resumption is None else [],
             lose=self._dispatcher.miss,
             addressed=self.addressed,
         )
         self._job.begin(self.wishes, self.run, self.interrupt, lambda: self.busy)
+
+    def _look(self) -> None:
+        """Notice if nobody would report a death: on a node, or in all of the job."""
+        self._processes.look()
+        self._job.notice(len(self._processes.nodes.gone))
 
     def _take_up(self, info: WorldInfo) -> None:
         self._started, self._folder = info.started, info.cwd
@@ -461,7 +466,8 @@ class Session(Commands):
             views, said, ladder, timeline = self._picture(self.views())
             past = self._executor.collective_log.past()
             useful = useful_buttons(
-                busy=self.busy or self._executor.taken, hurt=bool(self._roster.dead or self._processes.troubles)
+                busy=self.busy or self._executor.taken,
+                hurt=bool(self._roster.dead or self._processes.troubles) and not self._processes.without_heal,
             )
             self.panel.update(
                 views, said, ladder=ladder, timeline=timeline, useful=useful, past=past, job=self._job.view()
@@ -497,5 +503,5 @@ class Session(Commands):
         self._job.use()
         if self._watch is not None:
             self._watch.hurry()
-        if self._roster.dead:
+        if self._roster.dead or self._processes.nodes.gone:
             self._job.hurry()

@@ -98,6 +98,21 @@ def test_the_fence_is_a_command_of_the_node(joined: Make, tmp_path: Path) -> Non
     assert (tmp_path / "fence").read_text() == "python -m nbcomm.node.fence w-node1 12 13\n"
 
 
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [
+        ("echo no host >&2; exit 3", "sh ended with exit code 3\nno host"),
+        ("kill -9 $$", "sh was killed by SIGKILL"),
+        ("exec sleep 60", "sh did not end within 0.2 s"),
+    ],
+)
+def test_a_fence_that_fails_is_told_in_words(joined: Make, script: str, said: str) -> None:
+    with pytest.raises(StartError) as failed:
+        joined(script).fence(0.2 if "60" in script else 30.0)
+    assert str(failed.value) == said
+    assert failed.value.__suppress_context__
+
+
 _SETS = """
 import json, os
 from nbcomm.launch.ways.joined import JoinedNode
@@ -148,8 +163,11 @@ def test_one_command_is_started_once_for_all_and_never_again(tmp_path: Path) -> 
     assert ended(one)
     assert other.has_ended
     assert other.has_cleared
-    with pytest.raises(StartError, match="The program of h was started with those of all nodes"):
+    with pytest.raises(
+        StartError, match=r"^sh ended with exit code 0\. The programs of all nodes were started together"
+    ):
         one.start()
+    assert one.starter == "sh"
     assert (tmp_path / "started").read_text() == ".\n"
     one.fence(1.0)
     one.close()
@@ -162,6 +180,29 @@ def test_what_ends_one_program_tells_nothing_of_each_node(script: str) -> None:
     assert ended(one)
     assert one.is_cut_off
     assert not one.has_cleared
-    with pytest.raises(OSError, match="Nothing can be started there alone"):
+    with pytest.raises(StartError, match="nothing can be started on one node alone"):
         one.fence(1.0)
+    one.close()
+
+
+def test_another_notebook_does_not_start_on_its_own_machine_what_was_started_with_others(tmp_path: Path) -> None:
+    program = tmp_path / "python"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\n")
+    program.chmod(0o755)
+    one = JoinedNode(TICKET, Way(os.fspath(program), "a", together=True))
+    assert one.without_heal
+    with pytest.raises(StartError, match="none can be started again alone; type %distributed restart"):
+        one.start()
+    assert not one.is_ours
+    assert not (tmp_path / "started").exists()
+    one.close()
+
+
+def test_what_was_taken_back_cannot_be_started_again(joined: Make) -> None:
+    why = ""
+    one = JoinedNode(TICKET, Way("py", "a", ["true"]), taken_back=lambda: why)
+    assert not one.without_heal
+    assert not one.starter
+    why = "The job is over."
+    assert one.without_heal == why
     one.close()

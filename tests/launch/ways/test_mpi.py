@@ -13,6 +13,8 @@ from nbcomm.launch.ways.mpi import Mpi
 from nbcomm.node.ticket import Ticket, read
 from nbcomm.world_info import LinkInfo, Way
 
+from ...node.served import await_that
+
 TICKETS = [Ticket("w", LinkInfo("tcp://127.0.0.1:1", "s", "p", f"secret{n}", f"node{n}"), 30.0) for n in (1, 2)]
 
 
@@ -39,6 +41,20 @@ def test_one_program_is_started_on_each_host_in_the_words_of_each_mpi(
     mpiexec.write_text("#!/bin/sh\necho 'HYDRA build details:'\n")
     assert mpi.command()[3:] == ["-hosts", "a,b", "-ppn", "1", *end]
     assert Mpi([], 2, Way("py")).command() == ["mpiexec", "-n", "2", "-ppn", "1", "py", "-m", "nbcomm.node", "TICKETS"]
+
+
+def test_of_what_it_says_the_first_lines_are_told_too(mpiexec: Path) -> None:
+    mpi = Mpi(["a", "b"], 2, Way("py"))
+    program = mpi.begin(TICKETS)
+    mpiexec.write_text("#!/bin/sh\necho 'ssh: no host b'; seq 100; exit 1\n")
+    program.start()
+    await_that(lambda: program.status == 1, "it does not end")
+    lines = program.last_words().splitlines()
+    assert lines[:6] == ["ssh: no host b", "1", "2", "3", "4", "…"]
+    assert lines[6:] == [str(n) for n in range(81, 101)]
+    assert str(program) == "mpiexec"
+    program.close()
+    mpi.end()
 
 
 def test_without_mpiexec_that_is_said_and_no_ticket_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,7 +105,10 @@ def test_who_waits_hears_state_reason_place_and_time(stub: Stub, tmp_path: Path)
     [
         ("echo 'CANCELLED|None|N/A|N/A|'", "Slurm job 12 was cancelled"),
         ("echo 'PREEMPTED|None|1|2|'", "Slurm job 12 was preempted by another job"),
-        ("echo 'BOOT_FAIL|None|1|2|'", "Slurm job 12 is BOOT_FAIL"),
+        ("echo 'BOOT_FAIL|None|1|2|'", "Slurm job 12 has failed because a node did not boot"),
+        ("echo 'TIMEOUT|TimeLimit|1|2|'", "Slurm job 12 has reached its time limit"),
+        ("echo 'FAILED|NonZeroExitCode|1|2|'", r"Slurm job 12 has failed \(NonZeroExitCode\)"),
+        ("echo 'REVOKED|None|1|2|'", "Slurm job 12 is REVOKED"),
         ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", "Slurm job 12 has ended"),
         ("exit 0", "Slurm job 12 has ended"),
     ],
@@ -114,6 +117,24 @@ def test_a_job_that_is_over_is_said_to_be(stub: Stub, said: str, words: str) -> 
     stub("squeue", said)
     with pytest.raises(StartError, match=f"^{words} before it had its nodes"):
         job().await_nodes(lambda _: None)
+
+
+def test_what_can_be_done_when_it_is_over_is_said() -> None:
+    ours, around = job(), Job(JobInfo("13", ours=False))
+    assert ours.without_heal("a") == around.without_heal("a") == ""
+    ours.over = around.over = "it was cancelled"
+    assert ours.without_heal("a").endswith("Type %distributed restart to queue again.")
+    assert "Start this notebook in another job" in around.without_heal("a"), "another start would use the same job"
+    holding = job()
+    holding.lost.add("b")
+    assert "Slurm job 12 has lost b" in holding.without_heal("b")
+    assert not holding.without_heal("a")
+
+
+def test_the_job_around_that_is_over_is_not_told_as_one_that_was_never_there(stub: Stub) -> None:
+    stub("squeue", "echo 'TIMEOUT|TimeLimit|1|2|'")
+    with pytest.raises(StartError, match=r"^Slurm job 13 has reached its time limit; start this notebook in another"):
+        Job(JobInfo("13", ours=False)).await_nodes(lambda _: None)
 
 
 def test_a_controller_that_does_not_answer_says_nothing_of_the_job(stub: Stub) -> None:

@@ -23,7 +23,7 @@ class Scripted(Job):
     def __init__(self, *, ours: bool = True) -> None:
         super().__init__(JobInfo("12", ours=ours))
         self.left: float | None = 3600.0
-        self.ending = ""
+        self.ending, self.state = "", "RUNNING"
         self.broken = False
         self.nodes = ""
         self.looked = threading.Semaphore(0)
@@ -34,7 +34,7 @@ class Scripted(Job):
                 raise StartError("Slurm has not answered.")
             self.ends = None if self.left is None else time.time() + self.left
             self.over = self.ending
-            return JobState("RUNNING", nodes=self.nodes)
+            return JobState(self.state, nodes=self.nodes)
         finally:
             self.looked.release()
 
@@ -128,7 +128,10 @@ def test_the_end_of_the_job_is_told_once_and_to_who_must_know(watched: Callable[
     one.watch._thread.join(PATIENCE)
     assert not one.watch._thread.is_alive()
     (said,) = one.said
-    assert said.startswith("Slurm job 12 was preempted by another job, and the ranks have ended with it.")
+    assert said == (
+        "Slurm job 12 was preempted by another job, and the ranks have ended with it. Type %distributed restart to "
+        "queue again."
+    )
 
 
 def test_nodes_that_the_job_has_lost_are_told_once(watched: Callable[..., Watched]) -> None:
@@ -141,6 +144,21 @@ def test_nodes_that_the_job_has_lost_are_told_once(watched: Callable[..., Watche
     (sentence,) = said[2]
     assert sentence.startswith("Slurm job 12 has lost b, c, so that heal cannot replace the ranks there.")
     assert "to use what the job still has (a)" in sentence
+    assert one.job.lost == {"b", "c"}
+
+
+def test_a_job_that_is_about_to_end_has_lost_no_node_and_is_looked_at_soon(
+    watched: Callable[..., Watched], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = watched()
+    one.job.nodes = "a,b"
+    one.looks()
+    one.job.nodes, one.job.state, one.job.left = "a", "COMPLETING", 0.0
+    monkeypatch.setattr(job_watch, "_SOON", 0.0)
+    assert one.looks() == []
+    for _ in range(2):  # by itself
+        assert one.job.looked.acquire(timeout=PATIENCE)
+    assert not one.job.lost
 
 
 def test_a_scheduler_that_does_not_answer_changes_nothing(watched: Callable[..., Watched]) -> None:
@@ -158,7 +176,9 @@ def test_a_job_that_nobody_uses_is_given_back(watched: Callable[..., Watched]) -
     one.resting = 1800.0
     one.watch.hurry()
     assert one.ended.wait(PATIENCE)
-    assert one.said[0] == "Slurm job 12 was given back after 30 min without a cell."
+    assert one.said[0] == (
+        "Slurm job 12 was given back after 30 min without a cell. Type %distributed restart to queue again."
+    )
     one.watch._thread.join(PATIENCE)
     assert len(one.said) == 1, "it is told once, and nothing takes its place"
 

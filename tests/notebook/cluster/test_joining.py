@@ -60,9 +60,12 @@ def test_the_job_around_is_used_unless_another_one_is_asked_for(
 def test_a_kept_job_is_used_as_long_as_it_has_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Job, "submit", lambda _: Job(JobInfo("8", ours=True)))
     kept = Job(JobInfo("7", ours=True))
-    for state, number in (("RUNNING", "7"), ("TIMEOUT", "8")):
+    for state, number in (("RUNNING", "7"), ("TIMEOUT", "8"), ("COMPLETING", "8")):
         monkeypatch.setattr(Job, "look", lambda _, state=state: slurm.JobState(state))
         assert joining.a_job(slurms(n=1), kept).info.number == number
+    monkeypatch.setattr(Job, "look", lambda _: slurm.JobState("RUNNING"))
+    kept.over = "Slurm job 7 was given back"  # Slurm has not done it yet
+    assert joining.a_job(slurms(n=1), kept).info.number == "8"
 
 
 @pytest.mark.parametrize(

@@ -53,6 +53,9 @@ class Roster:
     def dead_among(self, ranks: Sequence[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.dead]
 
+    def without_heal(self, _rank: int) -> str:
+        return ""
+
     def stopped(self, ranks: Sequence[int]) -> list[int]:
         return [rank for rank in ranks if rank in self.halted]
 

@@ -61,3 +61,12 @@ def test_what_a_rank_raised_before_it_died_is_its_failure():
     causes = {0: "was killed", 1: "was killed"}
     told = with_deaths_together({0: raised, 1: death_of([1], "was killed")}, causes)
     assert told == {0: raised, 1: death_of([1], "was killed")}
+
+
+def test_where_heal_cannot_help_the_remedy_is_another_one_also_if_that_is_known_only_later():
+    causes = dict.fromkeys((1, 2, 3), "was lost with node 1 (b), which was told to end")
+    failures = {rank: death_of([rank], cause) for rank, cause in causes.items()}
+    told = with_deaths_together(failures, causes, lambda rank: "Type %distributed restart." if rank > 1 else "")
+    assert told[1] == failures[1]
+    assert told[2] == told[3]
+    assert told[2].message == ("Ranks 2-3 were lost with node 1 (b), which was told to end. Type %distributed restart.")

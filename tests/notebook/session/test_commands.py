@@ -58,3 +58,23 @@ def test_each_dead_rank_is_named_with_its_own_end(
 def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
     roster.note_death(1, SIGKILL)
     assert commands._choose("!1") == [0, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("dead", "remedy", "end"),
+    [
+        ([1], "Type restart.", "nothing was run. Type restart. The other ranks can be chosen with -r."),
+        ([0, 1, 2, 3], "Type restart.", "nothing was run. Type restart."),
+        ([0, 1, 2, 3], "", "nothing was run. Type %distributed heal to put new processes in their places."),
+        ([1], "", "a new process in its place (the others keep their variables), or choose other ranks with -r."),
+    ],
+)
+def test_only_what_can_be_done_is_advised(
+    commands: Commands, roster: Roster, dead: list[int], remedy: str, end: str
+) -> None:
+    roster._without_heal = lambda _: remedy
+    for rank in dead:
+        roster.note_death(rank, SIGKILL)
+    with pytest.raises(RankDiedError) as raised:
+        commands._choose(None)
+    assert str(raised.value).endswith(end)
