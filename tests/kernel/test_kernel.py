@@ -269,6 +269,7 @@ def test_what_local_code_runs_stays_in_the_kernel(cluster: Notebook, tmp_path: P
 def test_a_notebook_that_loads_and_starts_by_itself_finds_all_done(cluster: Notebook) -> None:
     cluster.run("1", timeout=120)
     assert cluster.run("%load_ext nbcomm").text == ""
+    assert "already running" in cluster.run("%distributed start -n 0", fails=True).error_text
     assert "ready since the first cell" in cluster.run(f"%distributed start -n {RANKS}").text
     refused = cluster.run("%distributed start -n 2", fails=True)
     assert f"A world of {RANKS} ranks on cpu is already running" in refused.error_text

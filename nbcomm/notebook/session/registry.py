@@ -121,7 +121,7 @@ def set_defaults(**wishes: Any) -> None:
 def serves(session: Session, wishes: Wishes) -> bool:
     """Return whether a world matches these options of a start."""
     n = len(session.ranks)
-    return replace(_sound(wishes), n=wishes.n or n) == replace(session.wishes, n=n)
+    return replace(_sound(wishes), n=n if wishes.n is None else wishes.n) == replace(session.wishes, n=n)
 
 
 def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
