@@ -66,6 +66,7 @@ def test_a_world_whose_sums_are_wrong_does_not_start(open_notebook: Open, tmp_pa
     start = notebook.run("%distributed start -n 2", timeout=120, fails=True)
     assert re.search(r"StartError: Rank [01] could not join the process group:", start.error_text)
     assert re.search(WRONG_SUMS, start.error_text)
+    assert "Traceback" not in start.error_text
     assert "No world is running" in notebook.run("%distributed status").text
 
 

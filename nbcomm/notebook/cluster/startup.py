@@ -161,7 +161,7 @@ class Startup:
             generations.plain = next(iter(failed.values())).message
             failed = self._form(generations)
         for rank, failure in failed.items():
-            raise StartError(f"Rank {rank} could not join the process group:\n{failure.traceback}")
+            raise StartError(f"Rank {rank} could not join the process group: {failure.name}: {failure.message}")
         if generations.plain:
             self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
         self._notice(untested(self._roster.hellos[0].torch))
