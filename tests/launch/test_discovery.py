@@ -23,6 +23,7 @@ from nbcomm.world_info import WorldInfo
 @pytest.fixture
 def parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))  # worlds of others, on this machine, are not meant
     monkeypatch.setattr(discovery, "_PATIENCE", 60.0)  # who answers is a thread that may have no turn for a while
     made = tmp_path / f"nbcomm-{os.getuid()}"
     made.mkdir()
