@@ -16,7 +16,7 @@ from ipykernel.zmqshell import ZMQInteractiveShell
 from traitlets import Type
 
 from ...protocol import Result
-from ..reserve import Reserve
+from ...reserve import Reserve
 
 
 class Cells(Protocol):

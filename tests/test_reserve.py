@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from nbcomm.rank.reserve import Reserve
+from nbcomm.reserve import Reserve
 
 
 def test_it_is_lent_where_a_process_may_open_no_more() -> None:
