@@ -1,4 +1,4 @@
-"""Descriptors that a rank keeps for itself, for a cell may use up all.
+"""Descriptors that a rank and a notebook keep for nbcomm, for a cell may use up all.
 
 Gloo ends the process where it cannot accept a connection, so without them the forming of groups, after a cell has
 opened files until it could not, would cost the rank and its variables. Without them, too, Python shows no line of an
@@ -7,10 +7,13 @@ error's source, and a value that is sent finds no file.
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+
+from .errors import StateError
 
 _KEPT = 48
 
@@ -41,14 +44,33 @@ class Reserve:
         """Let the block have them if there are no others; main thread."""
         return self.lent() if _none_left() else nullcontext()
 
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Let the block, a command, have them; main thread.
+
+        Raises:
+            StateError: they are not enough.
+        """
+        with self.lent():
+            try:
+                yield
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                raise StateError(f"Nothing more can be opened: {_all_used('this notebook')}") from error
+
     @staticmethod
     def explain() -> list[str]:
         """Return what to say of an error while the process may open no more."""
         if not _none_left():
             return []
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        said = f"all {limit} files and connections that the process may have (RLIMIT_NOFILE) are open: close some, or"
-        return [f"{said} delete the variables that hold them."]
+        return [_all_used("the process")]
+
+
+def _all_used(who: str) -> str:
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    said = f"all {limit} files and connections that {who} may have (RLIMIT_NOFILE) are open: close some, or delete"
+    return f"{said} the variables that hold them."
 
 
 def _none_left() -> bool:

@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 from contextlib import suppress
 
 import pytest
 
+from nbcomm.errors import StateError
 from nbcomm.reserve import Reserve
+
+
+def test_a_command_that_finds_no_descriptor_says_so() -> None:
+    reserve = Reserve()
+    said = r"^Nothing more can be opened: all \d+ files .* this notebook may have"
+    with pytest.raises(StateError, match=said), reserve.telling():
+        raise OSError(errno.EMFILE, "Too many open files")
+    with pytest.raises(PermissionError), reserve.telling():
+        raise OSError(errno.EACCES, "not yours")
+    while reserve._kept:
+        os.close(reserve._kept.pop())
 
 
 def test_it_is_lent_where_a_process_may_open_no_more() -> None:

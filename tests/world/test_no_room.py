@@ -118,6 +118,31 @@ def test_a_world_goes_on_where_no_file_can_grow_any_more(four: Notebook) -> None
         four.run("%%distributed\n" + FREE)
 
 
+def test_a_notebook_that_has_used_up_its_descriptors_goes_on_with_its_ranks(four: Notebook) -> None:
+    four.run(
+        "import os, resource, torch\nlarge = torch.ones(3_000_000)\nbefore = resource.getrlimit(resource.RLIMIT_NOFILE)"
+    )
+    four.run("%%distributed\nalso_large = torch.ones(3_000_000)")
+    four.run(
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))\nheld = []\ntry:\n"
+        "    while True: held.append(os.open(os.devnull, os.O_RDONLY))\nexcept OSError: pass"
+    )
+    try:
+        assert four.run("%%distributed\nprint(rank)\nall_reduce(1)").lines[-1] == "[0-3] 4"
+        assert "1 / 0" in four.run("%%distributed\n1 / 0", fails=True).error_text
+        four.run("%distributed push large")
+        assert four.run("%%distributed\nfloat(large.sum())").stream("stdout") == "[0-3] 3000000.0\n"
+        four.run("%distributed pull also_large -r 1")
+        assert "also_large" in four.run("%distributed who").text
+        assert "rank 0 has finished the cell" in four.run("%%distributed\nif rank: barrier()", fails=True).error_text
+        four.run("%%distributed -r 1\nimport os; os._exit(3)", fails=True)
+        assert "Rank 1 is back" in four.run("%distributed heal").text
+        assert four.run("%%distributed\nall_reduce(1)").stream("stdout") == "[0-3] 4\n"
+    finally:
+        four.run("for each in held: os.close(each)\nresource.setrlimit(resource.RLIMIT_NOFILE, before)")
+    assert four.run("float(also_large[0].sum())").text == "3000000.0\n"
+
+
 DESCRIPTORS = """\
 %%distributed
 import os, resource

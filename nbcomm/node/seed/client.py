@@ -382,3 +382,5 @@ def _lives(process: psutil.Process) -> bool:
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     except psutil.NoSuchProcess:
         return False
+    except OSError:  # this process has too many files open to read more
+        return bool(psutil.pid_exists(process.pid))

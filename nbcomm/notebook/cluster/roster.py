@@ -187,7 +187,7 @@ class Roster:
         here, found = socket.gethostname(), []
         for rank in ranks:
             hello = self.hellos.get(rank)
-            with suppress(psutil.Error):
+            with suppress(psutil.Error, OSError):
                 if hello is not None and hello.host == here and psutil.Process(hello.pid).status() in _STOPPED:
                     found.append(rank)
         return found

@@ -20,6 +20,7 @@ from ...console import write
 from ...errors import Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
 from ...rank_spec import checked
+from ...reserve import Reserve
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
 from ..session.world_names import addressed
@@ -55,17 +56,16 @@ class DistributedMagics(Magics):
         self._announced = False
         self._timing = False
         self._faults = Faults()
+        self._reserve = Reserve()
 
     @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def distributed(self, line: str, cell: str | None = None) -> None:
         """Control the world (one percent sign), or run this cell on its ranks (two). Type %distributed help."""
-        try:
+        with suppress(Helped), self._reserve.telling():
             if cell is None:
                 self._steer(line)
             else:
                 self._run(line, cell)
-        except Helped:
-            pass
 
     @cell_magic("local")  # type: ignore[arg-type]
     def local(self, line: str, cell: str) -> None:
