@@ -71,14 +71,19 @@ class Ending:
 
     Args:
         tell: writes into the rank's log.
+
+    Attributes:
+        begun: the main thread was told to end.
     """
 
     def __init__(self, tell: Callable[[str], object]) -> None:
         self._tell = tell
         self._until = math.inf
+        self.begun = False
 
     def begin(self) -> None:
         """Note that the main thread was told to end."""
+        self.begun = True
         self._until = time.monotonic() + _LATE
 
     def look(self) -> None:

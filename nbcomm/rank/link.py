@@ -242,6 +242,7 @@ class RankLink:
                 self.home.remove()
                 os._exit(0)
             with self._faults.beside("an interrupt could not be passed on"):
+                self._end_what_runs()
                 self._terminate()
             with self._faults.beside("it could not be told what does not end"):
                 self._ending.look()
@@ -327,11 +328,14 @@ class RankLink:
         """Let the main thread end the process as Python ends one; what it runs is interrupted."""
         if self._main_loop is None:
             os._exit(0)
-        running = self._main_thread.running
-        if running is not None:
-            self._termination = Termination(running, self.world.generation)
         self._ending.begin()
         self._main_loop.end()
+
+    def _end_what_runs(self) -> None:
+        """Interrupt what runs where the process is to end: also what arrived before that, and has begun only now."""
+        running, told = self._main_thread.running, self._termination
+        if self._ending.begun and running is not None and (told is None or told.run != running):
+            self._termination = Termination(running, self.world.generation)
 
     def _hear_probe(self, message: StatusRequest) -> None:
         self._letters.tell(self._snapshot(message.question))

@@ -39,6 +39,11 @@ for name in ${FAKE_HOSTS:-a b}; do
 done
 # ssh looks in the home of the user's entry, whatever HOME says; sshd lets nobody in whose account is locked.
 home=$(getent passwd root | cut -d: -f6)
+# Each program begins in a shell, and what a user's files run there may take locks (pyenv does), which a shell that is
+# killed leaves behind for the next one.
+for file in .bashrc .bash_profile .bash_login .profile; do
+  if [ -e $home/$file ]; then : >$home/$file; fi
+done
 mkdir -p $home/.ssh
 printf 'Host *\n  IdentityFile %s\n  UserKnownHostsFile %s\n  StrictHostKeyChecking yes\n' $S/key $S/known >$home/.ssh/config
 chmod 700 $home/.ssh
