@@ -188,4 +188,5 @@ def test_ranks_of_a_machine_install_one_after_the_other(four: Notebook) -> None:
 
 def test_an_interrupt_ends_ranks_that_wait_for_their_turn_to_install(four: Notebook) -> None:
     four.interrupted(INSTALLS.replace("{waits}", "print('installs'); time.sleep(60)"), once="installs")
-    assert four.run("%%distributed -r 0\nprint(log.read_text().count('begins'))\nlog.unlink()").text == "[0] 1\n"
+    # The next one may have its turn a moment before it hears of the interrupt, too.
+    assert "ends" not in four.run("%%distributed -r 0\nprint(log.read_text())\nlog.unlink()").text
