@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -42,7 +43,7 @@ class Reattachment:
         self.request: PendingRequest | None = None
         """The collector of their answers."""
         self._repeating: set[int] = set()
-        self._kept: list[tuple[int, FromRank, Sequence[Any]]] = []
+        self._kept: deque[tuple[int, FromRank, Sequence[Any]]] = deque()
         self._over = False
         self._lock = threading.RLock()
 
@@ -93,9 +94,8 @@ class Reattachment:
                     answer(rank, message)
 
     def hand_over(self, receive: Callable[[int, FromRank, Sequence[Any]], None]) -> None:
-        """Deliver what was kept, in order, and keep nothing from now on."""
+        """Deliver what was kept, in order, and keep nothing from now on; what comes meanwhile waits in `take`."""
         with self._lock:
             self._over = True
-            for rank, message, frames in self._kept:
-                receive(rank, message, frames)
-            self._kept.clear()
+            while self._kept:
+                receive(*self._kept.popleft())

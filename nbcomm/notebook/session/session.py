@@ -240,9 +240,10 @@ class Session(Commands):
 
     def _hand_over(self) -> None:
         """Show what was held back of another notebook's cell."""
-        resumption, self._receiver.resumption = self._receiver.resumption, None
+        resumption = self._receiver.resumption
         if resumption is not None:
             resumption.hand_over(self._receiver.receive)
+            self._receiver.resumption = None  # not before: what comes meanwhile would be shown before what was kept
 
     def _note_word(self) -> WorldInfo:
         """Note what another notebook would need to know, and return it."""

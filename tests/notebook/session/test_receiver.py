@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterable
 from types import SimpleNamespace
 from typing import Any
@@ -13,7 +14,9 @@ from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.notebook.execution.cell_run import CellExecutor
 from nbcomm.notebook.execution.dispatcher import Dispatcher
+from nbcomm.notebook.execution.reattach import Reattachment
 from nbcomm.notebook.session.receiver import Receiver
+from nbcomm.notebook.session.session import Session
 from nbcomm.protocol import (
     CallRecord,
     CollectiveState,
@@ -26,6 +29,7 @@ from nbcomm.protocol import (
     Output,
     PendingCall,
     StatusReply,
+    Text,
     rank_lists,
 )
 from nbcomm.protocol.codec import decode_from_rank, from_frames, to_frames
@@ -69,6 +73,29 @@ def told() -> Told:
 
 def receiver(told: Any, resumption: Any = None) -> Receiver:
     return Receiver(told, told, told, told, told, link=told, resumption=resumption, hurry=told.hurry)
+
+
+def test_what_comes_while_kept_output_is_shown_is_shown_behind_it(told: Told) -> None:
+    resumption = Reattachment()
+    one = receiver(told, resumption)
+    resumption.take(0, Hello(0, 100, "host", 0, "2.13.0", attached=True, run=RUN, ranks="0"), ())
+    texts = [Output(RUN, [Text("stdout", text)]) for text in ("one", "two", "now")]
+    for text in texts[:2]:
+        one.receive(0, text, ())
+    shown: list[Output] = []
+    links = threading.Thread(target=one.receive, args=(0, texts[2], ()))
+
+    def show(_: int, output: Output) -> None:
+        shown.append(output)
+        if output is texts[0]:
+            links.start()
+            links.join(0.2)  # it must wait, or it would show now
+
+    told.show = show
+    Session._hand_over(SimpleNamespace(_receiver=one))  # type: ignore[arg-type]
+    links.join(30)
+    assert shown == texts
+    assert one.resumption is None
 
 
 def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
