@@ -75,11 +75,15 @@ def test_two_threads_that_stop_in_mid_cell_both_return_when_all_has_ended(notebo
         """\
 import threading, psutil
 pids, lives = [view.pid for view in session.status()], []
-def stop():
+runs = threading.Event()
+def watch():
     while not session._executor.cell: pass
+    runs.set()
+def stop():
+    runs.wait()
     session.stop()
     lives.append(sum(map(psutil.pid_exists, pids)))
-threads = [threading.Thread(target=stop) for _ in range(2)]
+threads = [threading.Thread(target=each) for each in (stop, stop, watch)]
 for thread in threads: thread.start()
 session.run("import time\\ntime.sleep(60)")""",
         fails=True,

@@ -41,12 +41,13 @@ _NO_BOX = "StdinNotImplementedError"
 
 @dataclass
 class _Question:
-    """One question, the how-manieth of its rank in this cell, and when it came."""
+    """One question, the how-manieth of its rank in this cell, when it came, and what the roster had last asked then."""
 
     rank: int
     asking: InputRequest
     place: int
     came: float
+    asked: int
 
     @property
     def key(self) -> tuple[int, int]:
@@ -106,7 +107,7 @@ class InputPrompts:
                 self._open.pop(key, None)
             elif message.run == self._run and key not in self._open:  # a rank that is connected again asks again
                 place = self._counts[rank] = self._counts.get(rank, 0) + 1
-                self._open[key] = _Question(rank, message, place, self._clock())
+                self._open[key] = _Question(rank, message, place, self._clock(), self._roster.question)
             elif message.run != self._run:
                 text = "The notebook no longer waits for this cell, so it cannot ask for input."
                 self._link.send([rank], InputReply(message.run, message.number, text, "EOFError"))
@@ -163,7 +164,7 @@ class InputPrompts:
         if not questions or request.aborted:
             return None
         now, first, asking = self._clock(), questions[0], {q.rank for q in questions}
-        may_ask = {rank for rank in running - asking if not self._waits(rank, request)}
+        may_ask = {rank for rank in running - asking if not self._waits(rank, request, first.asked)}
         if talking is not None:
             if talking.rank in asking:
                 return next(q for q in questions if q.rank == talking.rank)
@@ -179,10 +180,15 @@ class InputPrompts:
         before = any((self._counts.get(rank, 0) + 1, rank) < question.key for rank in may_ask)
         return _IN_ORDER if before else _TOGETHER
 
-    def _waits(self, rank: int, request: PendingRequest) -> bool:
-        """Return whether a rank is known to wait for other ranks, so that it does not ask before they continue."""
+    def _waits(self, rank: int, request: PendingRequest, asked: int) -> bool:
+        """Return whether a rank is known to wait for other ranks, so that it does not ask before they continue.
+
+        Its report must be from after the question that it may precede: they may all have left the same barrier.
+        """
         snapshot = self._roster.snapshot(rank)
-        return snapshot is not None and snapshot.run == request.id and bool(snapshot.doing.waits)
+        if snapshot is None or snapshot.run != request.id or snapshot.question <= asked:
+            return False
+        return bool(snapshot.doing.waits)
 
     def _has_moved(self, dialogue: _Dialogue) -> bool:
         """Return whether the rank's report is from after the answer; before it, the rank may have waited for others."""

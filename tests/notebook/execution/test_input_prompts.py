@@ -167,6 +167,19 @@ def test_but_not_for_those_that_wait_themselves_or_have_ended(cell: Cell) -> Non
     assert cell.boxes == ["[2] ? "]
 
 
+def test_that_a_rank_waited_before_a_question_came_says_nothing(cell: Cell) -> None:
+    cell.answers = ["a", "b"]
+    cell.ranks.waits, cell.ranks.fresh = {0}, False  # in the barrier that rank 1 has left
+    cell.ask(1)
+    cell.end(2, 3)
+    cell.tick(seconds=0.5)
+    assert cell.boxes == []
+    cell.ranks.waits = set()
+    cell.ask(0)
+    cell.tick()
+    assert cell.boxes == ["[0] ? ", "[1] ? "]
+
+
 def test_a_debugger_is_held_to_its_end(cell: Cell) -> None:
     for rank in range(4):
         cell.ask(rank, 1, "ipdb> ", dialogue=True)
