@@ -21,6 +21,8 @@ from ..protocol import (
 )
 from .orders import Orders, why_not
 
+_NO_MIRROR = "A node could not compare its ranks' calls with those of others"
+
 
 class MeetingPlace:
     """The store of a node, or its way to one, and its part of the board between nodes.
@@ -80,7 +82,7 @@ class MeetingPlace:
         """
         answer = self._ask(OpenMirror(self._orders.number(), host, {**nodes}))
         if not isinstance(answer, MirrorDoor):
-            raise self._refusal("A node could not compare its ranks' calls with those of others", answer)
+            raise self._refusal(_NO_MIRROR, answer)
         return answer
 
     def begin_mirror(self, peers: Sequence[MirrorPeer]) -> None:
@@ -91,7 +93,7 @@ class MeetingPlace:
         """
         answer = self._ask(Mirror(self._orders.number(), [*peers]))
         if not isinstance(answer, Obeyed):
-            raise self._refusal("A node could not compare its ranks' calls with those of others", answer)
+            raise self._refusal(_NO_MIRROR, answer)
 
     def _ask(self, order: Order) -> Report | None:
         return self._orders.ask(order, over=lambda: bool(self._lost()))

@@ -94,9 +94,7 @@ class CapturedFile:
         Where there is none for what others write, that is said.
         """
         size = self.size()
-        if self._file < 0:
-            return True
-        if self._reserved - size >= _LEAST + more:
+        if self._file < 0 or self._reserved - size >= _LEAST + more:
             return True
         for length in (_RESERVE, _LEAST):
             error = _allocate(self._file, size, length + more)
