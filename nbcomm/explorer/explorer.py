@@ -210,9 +210,10 @@ class Explorer:
             '<thead><tr><th scope="col">rank</th><th scope="col">before</th><th scope="col">after</th></tr></thead>'
             f"<tbody>{cells}</tbody></table>"
         )
-        image = Picture(self.shown).bundle["text/html"]
+        image = Picture(self.shown).bundle
         return {
-            "text/html": f'<div class="nbcomm-explorer nbcomm-explorer-{self.id}">{image}{table}</div>',
+            **image,
+            "text/html": f'<div class="nbcomm-explorer nbcomm-explorer-{self.id}">{image["text/html"]}{table}</div>',
             "text/plain": "\n".join(plain),
         }
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import base64
+import functools
 import html
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 from . import svg
-from .canvas import SMALLEST
+from .canvas import SANS, SMALLEST
 from .description import describe
 from .plan import Plan, plan
 
@@ -20,6 +21,9 @@ that is set for it, not the browser's; if styles are stripped, the scheme of the
 
 _LEAST = 10
 """Pixels of the smallest text in a picture that is made smaller; if it is still too wide, the notebook scrolls it."""
+
+_ZOOM = 3
+"""Pixels of a PNG per pixel of its picture: enough for paper without grey edges, which would double its bytes."""
 
 
 class Picture:
@@ -50,6 +54,8 @@ class Picture:
         Front ends show SVG as an image without alternative text, so the preferred format here is HTML: an image with
         its description as alternative text, light or dark like the page. It is a single image: if a page strips the
         styles, as from an untrusted notebook, two images would both be seen.
+
+        A PDF takes the PNG. There is no SVG by itself: nbconvert has each converted by Inkscape, which few have.
         """
         drawn, words = svg.draw(self.plan, themed=True), describe(self.plan)
         encoded = base64.b64encode(drawn.encode()).decode()
@@ -58,7 +64,30 @@ class Picture:
         style = f"<style>{_THEMES}.nbcomm-least-{least}{{min-width:{least}px}}</style>"
         names = f"nbcomm-picture nbcomm-least-{least}"
         image = f'<img class="{names}" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
-        return {"text/html": style + image, "image/svg+xml": self.svg, "text/plain": words}
+        return {"text/html": style + image, **self.png, "text/plain": words}
+
+    @property
+    def png(self) -> dict[str, str]:
+        """The picture as PNG in a MIME bundle; an empty bundle where this machine can draw none with its texts."""
+        return {"image/png": base64.b64encode(_rastered(self.svg)).decode()} if _has_fonts() else {}
+
+
+def _rastered(drawn: str) -> bytes:
+    import resvg_py  # here, for a kernel that draws nothing needs none of it
+
+    sharp: Final = "optimize_speed"
+    return resvg_py.svg_to_bytes(svg_string=drawn, zoom=_ZOOM, shape_rendering=sharp, text_rendering=sharp)
+
+
+@functools.cache
+def _has_fonts() -> bool:
+    """Return whether a PNG can be drawn here, with its texts: a bare container has no font."""
+    empty = '<svg xmlns="http://www.w3.org/2000/svg" width="20" height="20">{}</svg>'
+    letter = f'<text y="15" font-family="{SANS}">M</text>'
+    try:
+        return _rastered(empty.format("")) != _rastered(empty.format(letter))
+    except (ImportError, ValueError):
+        return False
 
 
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import base64
 import html
 import re
+import struct
 from dataclasses import replace
 from xml.etree import ElementTree as ET
 
+import nbformat
 import pytest
+from nbconvert import LatexExporter
 
 import nbcomm
+from nbcomm.explorer.explorer import Choices, Explorer
 from nbcomm.pictures.canvas import COLOURS
 from nbcomm.pictures.plan import NAMES, plan
 from nbcomm.pictures.svg import draw
@@ -159,7 +163,9 @@ def test_a_picture_shows_itself_and_prints_as_words() -> None:
     picture = nbcomm.draw("all_reduce", [1, 2, 3], op="max")
     assert "rank 0: 1 → 3" in repr(picture)
     bundle = picture._repr_mimebundle_(include=None, exclude=None)
-    assert bundle["image/svg+xml"] == picture.svg
+    assert "image/svg+xml" not in bundle, "nbconvert would give it to Inkscape"
+    width, height = struct.unpack(">II", base64.b64decode(bundle["image/png"])[16:24])
+    assert (width, height) == tuple(3 * int(side) for side in re.findall(r' (?:width|height)="(\d+)"', picture.svg)[:2])
     assert bundle["text/plain"] == repr(picture)
     form = r'<style>.*</style><img class="nbcomm-picture nbcomm-least-\d+" alt="([^"]*)" '
     form += r'src="data:image/svg\+xml;base64,(.*)"/>'
@@ -167,6 +173,28 @@ def test_a_picture_shows_itself_and_prints_as_words() -> None:
     assert found
     assert html.unescape(found[1]) == repr(picture)
     assert re.sub("<style>.*</style>", "", base64.b64decode(found[2]).decode()) == picture.svg
+
+
+def test_a_pdf_takes_the_png(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By nbconvert each SVG is given to Inkscape, without which it ends."""
+    monkeypatch.setenv("PATH", "")
+    shown = [nbcomm.draw("all_reduce").bundle, Explorer(Choices("all_reduce")).bundle()]
+    outputs = [nbformat.v4.new_output("display_data", bundle) for bundle in shown]
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell("draw()", outputs=outputs)])
+    written, resources = LatexExporter().from_notebook_node(notebook)
+    assert written.count("adjustimage") == len([*resources["outputs"]]) == 2
+    assert all(picture.startswith(b"\x89PNG") for picture in resources["outputs"].values())
+
+
+def test_where_no_font_is_there_is_no_png_without_its_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    from nbcomm.pictures import picture
+
+    monkeypatch.setattr(picture, "_rastered", lambda drawn: b"nothing but lines")
+    picture._has_fonts.cache_clear()
+    try:
+        assert {*nbcomm.draw("all_reduce").bundle} == {"text/html", "text/plain"}
+    finally:
+        picture._has_fonts.cache_clear()
 
 
 def test_no_colour_but_those_of_the_ranks_stays_the_same_on_a_dark_ground() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from pathlib import Path
@@ -16,12 +17,13 @@ from .notebook import Cell, Notebook, comes_last
 
 
 def pictures(cell: Cell) -> list[str]:
-    """The words of each picture; each has its SVG, too."""
+    """The words of each picture; each has its SVG in its page, too."""
     words = []
     for output in cell.outputs:
         data = output.get("data", {})
-        if "image/svg+xml" in data:
-            ET.fromstring(data["image/svg+xml"])  # noqa: S314 - our own
+        if "image/png" in data:
+            (drawn,) = re.findall('data:image/svg.xml;base64,([^"]*)', data["text/html"])
+            ET.fromstring(base64.b64decode(drawn))  # noqa: S314 - our own
             words.append(data["text/plain"])
     return words
 
