@@ -29,7 +29,11 @@ from jupyter_core.paths import jupyter_path
 from .. import autopsy
 
 TOKEN = secrets.token_hex(8)
-THEMES = ["light", "dark"] if os.environ.get("NBCOMM_SCREENSHOTS") else ["light"]
+PICTURES = os.environ.get("NBCOMM_SCREENSHOTS")
+"""The folder of the docs' pictures, where they are taken (``make screenshots``)."""
+SHARP: dict[str, Any] = {"device_scale_factor": 2} if PICTURES else {}
+"""How a page is opened whose picture is taken: many screens have two pixels in each direction for one of the page."""
+THEMES = ["light", "dark"] if PICTURES else ["light"]
 """Where a story is told for its pictures it is told twice; the dark one has tests of its own."""
 DEADLINE = 90.0
 INSTALL = "install it with `apt-get install chromium fonts-dejavu-core` and `pip install playwright`"
@@ -221,6 +225,22 @@ def browser() -> Iterator[Any]:
             running.close()
 
 
+def shoot(name: str, *targets: Any) -> None:
+    """Take a picture of the part of a page that has these elements, if pictures are taken."""
+    if not PICTURES:
+        return
+    page = targets[0].page
+    page.mouse.move(2, 2)
+    targets[0].scroll_into_view_if_needed()
+    boxes = [target.bounding_box() for target in targets]
+    left, top = (min(box[side] for box in boxes) - 6 for side in "xy")
+    right = max(box["x"] + box["width"] for box in boxes) + 6
+    below = max(box["y"] + box["height"] for box in boxes) + 6
+    assert below <= page.viewport_size["height"], f"{name} is higher than its page"
+    clip = {"x": max(left, 0), "y": max(top, 0), "width": right - max(left, 0), "height": below - max(top, 0)}
+    page.screenshot(path=Path(PICTURES) / f"{name}.png", clip=clip)
+
+
 def bring_axe(page: Any) -> None:
     """Let axe-core judge a page: whoever calls this asks ``axe.run`` then."""
     file = Path(__file__).parents[2] / "node_modules" / "axe-core" / "axe.min.js"
@@ -275,7 +295,7 @@ class Lab:
         """Give the page to a test."""
         self.is_free = False
         if self.page is None:
-            self.page = self._browser.new_context().new_page()
+            self.page = self._browser.new_context(**SHARP).new_page()
             _hear_errors(self.page, self._complain)
             self._is_loaded = False
         self.page.set_viewport_size(viewport)
@@ -431,7 +451,7 @@ def notebook(
     contexts, opened = [], []
 
     def new_page(made: Notebook, **options: Any) -> Any:
-        context = browser.new_context(**options)
+        context = browser.new_context(**SHARP | options)
         contexts.append(context)
         context.set_default_timeout(60_000)
         page = context.new_page()

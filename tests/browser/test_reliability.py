@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import THEMES, Notebook, Server
-from .test_world import shoot
+from .conftest import Notebook
 
 CELLS = [
     "%load_ext nbcomm",
@@ -28,12 +27,8 @@ def _cards(page: Any, mood: str, count: int) -> None:
 
 @pytest.mark.nightly
 @pytest.mark.timeout(150)
-@pytest.mark.parametrize("theme", THEMES)
-def test_waits_verdicts_and_deaths_are_seen_and_mended(
-    notebook: Callable[..., Notebook], server: Server, theme: str
-) -> None:
-    server.choose_theme(theme)
-    book = notebook(f"reliability-{theme}.ipynb", *CELLS, viewport={"width": 1200, "height": 1400})
+def test_waits_verdicts_and_deaths_are_seen_and_mended(notebook: Callable[..., Notebook]) -> None:
+    book = notebook("reliability.ipynb", *CELLS, viewport={"width": 1200, "height": 1400})
     book.page.set_default_timeout(60_000)
     book.open()
     for cell in range(3):
@@ -43,7 +38,6 @@ def test_waits_verdicts_and_deaths_are_seen_and_mended(
     _cards(book.page, "waiting", 3)
     book.cell(3).locator(".jp-OutputArea-output").filter(has_text="wait").wait_for()
     assert "rank 1" in book.cell(3).inner_text()
-    shoot(book.page, f"waiting-{theme}")
     book.page.get_by_role("button", name="Interrupt the kernel").click()
     book.cell(3).locator(".jp-OutputArea-output").filter(has_text="KeyboardInterrupt").wait_for()
     book.idle()
@@ -54,8 +48,6 @@ def test_waits_verdicts_and_deaths_are_seen_and_mended(
     book.start(5)
     book.cell(5).locator(".jp-OutputArea-output").filter(has_text="Rank 2 was killed by SIGKILL").first.wait_for()
     _cards(book.page, "dead", 1)
-    book.cell(4).scroll_into_view_if_needed()
-    shoot(book.page, f"broken-{theme}")
     book.idle()
     book.run(6)
     assert "Rank 2 is back" in book.cell(6).inner_text()

@@ -5,14 +5,12 @@ With NBCOMM_SCREENSHOTS=FOLDER the pictures of docs/widgets.md are taken on the 
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
-from .conftest import THEMES, Notebook, Server
+from .conftest import THEMES, Notebook, Server, shoot
 
 SLIDER = """%%distributed -r 0
 import ipywidgets
@@ -62,11 +60,7 @@ def test_a_slider_of_a_rank_and_bars_of_all(notebook: Callable[..., Notebook], s
     assert (block.count(), bars.count()) == (1, 4)
     assert [f"[{rank}]" in block.inner_text() for rank in range(4)] == [True] * 4
     book.run(5)
-    if folder := os.environ.get("NBCOMM_SCREENSHOTS"):
-        book.page.mouse.move(5, 5)
-        top = book.cell(2).bounding_box()["y"]
-        clip = {"x": 300, "y": top, "width": 862, "height": 1250 - top - 30}
-        book.page.screenshot(path=Path(folder) / f"widgets-{theme}.png", clip=clip)
+    shoot(f"widgets-{theme}", *map(book.cell, range(2, 6)))
 
     book.save()
     book.page.reload()
