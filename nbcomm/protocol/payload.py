@@ -106,13 +106,16 @@ def _rebuild_tensor(
     return tensor.requires_grad_(requires_grad)
 
 
-def pack(value: Any, bulk: Path | None = None, notes: list[str] | None = None) -> tuple[Payload, list[Any]]:
+def pack(
+    value: Any, bulk: Path | None = None, notes: list[str] | None = None, *, to_ranks: bool = False
+) -> tuple[Payload, list[Any]]:
     """Pickle a value.
 
     Args:
         value: anything that cloudpickle accepts; CUDA tensors arrive on the CPU.
         bulk: a directory that the receiver can read too; large buffers go to a file there.
         notes: gets what the receiver should know.
+        to_ranks: whether it goes from the notebook to the ranks: then a remedy speaks of that.
 
     Of a sharded tensor this rank's own part travels, as a plain tensor.
 
@@ -128,7 +131,7 @@ def pack(value: Any, bulk: Path | None = None, notes: list[str] | None = None) -
         pickler = _Pickler(stream, protocol=5, buffer_callback=raw.append)
         pickler.dump(value)
     except Exception as error:
-        raise TransferError(stays.told(value, error, _travels)) from error
+        raise TransferError(stays.told(value, error, _travels, to_ranks=to_ranks)) from error
     if pickler.parts and notes is not None:
         what = "a sharded tensor" if pickler.parts == 1 else f"{pickler.parts} sharded tensors"
         notes.append(f"the own part of {what} was sent; full_tensor(), called by all in a cell, gathers a whole one.")
@@ -152,8 +155,8 @@ def _travels(value: Any) -> bool:
 
 @contextmanager
 def packed(value: Any, bulk: Path | None = None) -> Iterator[tuple[Payload, list[Any]]]:
-    """Pickle a value for the block, as `pack` does; its file is removed at the end, when all have mapped it."""
-    blob, buffers = pack(value, bulk)
+    """Pickle a value for the ranks, as `pack` does; its file is removed after the block, when all have mapped it."""
+    blob, buffers = pack(value, bulk, to_ranks=True)
     try:
         yield blob, buffers
     finally:

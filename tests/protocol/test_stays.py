@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import functools
+import queue
 import threading
 import types
+from collections import deque
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,6 +18,7 @@ from nbcomm.protocol import stays
 from nbcomm.protocol.payload import pack
 
 LOCK = threading.Lock()
+KIND = type("Kind", (), {"lock": LOCK, "__module__": "__main__"})  # as one that is typed in a notebook
 ELSE = "Make it where it is needed, or send what it is made of."
 
 
@@ -36,17 +41,24 @@ def uses(lock: Any) -> Any:
     ("value", "who"),
     [
         ({"fine": 1, "lock": LOCK}, "lock (lock)"),
-        ({"config": {"a": [1, {"b": LOCK}]}}, "config['a'][1]['b'] (lock)"),
-        ({"one": Holder(Holder(LOCK))}, "one.held.held (lock)"),
-        ({"one": Holder(LOCK).method}, "one.held (lock)"),
-        ({"f": uses(LOCK)}, "lock (lock; typed uses it)"),
-        ({"f": uses(Holder(LOCK))}, "lock.held (lock; typed uses it)"),
+        ({"config": {"a": [1, {"b": LOCK}]}}, "config (dict) holds config['a'][1]['b'] (lock), and"),
+        ({"one": Holder(Holder(LOCK))}, "one (Holder) holds one.held.held (lock), and"),
+        ({"one": Holder(LOCK).method}, "one (method) holds one.held (lock), and"),
+        ({"f": uses(LOCK)}, "f (function) uses lock (lock), and"),
+        ({"f": uses(Holder(LOCK))}, "f (function) uses lock.held (lock), and"),
+        ({"f": uses(uses(LOCK))}, "f (function) uses lock (lock), and"),
+        ({"part": functools.partial(print, LOCK)}, "part (partial) holds part.args[0] (lock), and"),
+        (
+            {"kind": type("Kind", (), {"lock": LOCK, "__module__": "__main__"})},
+            "kind (class) holds kind.lock (lock), and",
+        ),
+        ({"several": deque([LOCK])}, "several (deque) holds several[0] (lock), and"),
         ((len, (1, LOCK), {}), "argument 2 (lock)"),
         ((len, (), {"key": LOCK}), "argument key (lock)"),
-        ((uses(LOCK), (), {}), "lock (lock; typed uses it)"),
+        ((uses(LOCK), (), {}), "the function uses lock (lock), and"),
         (LOCK, "A value of type lock"),
-        ([1, [LOCK]], "[1][0] (lock)"),
-        ({"x" * 50: {"y" * 50: LOCK}}, f"{'x' * 50}['{'y' * 38}… (lock)".replace("…", "…]")),
+        ([1, [LOCK]], "[1] (list) holds [1][0] (lock), and"),
+        ({"x" * 50: {"y" * 50: LOCK}}, f"{'x' * 50} (dict) holds {'x' * 50}['{'y' * 38}…] (lock), and"),
     ],
 )
 def test_what_holds_it_is_looked_through(value: Any, who: str) -> None:
@@ -54,6 +66,55 @@ def test_what_holds_it_is_looked_through(value: Any, who: str) -> None:
         pack(value)
     why = "cannot travel between the notebook and the ranks: TypeError: cannot pickle '_thread.lock' object"
     assert str(caught.value) == f"{who} {why}. {ELSE}"
+
+
+@pytest.mark.parametrize(("value", "who"), [(threading.Thread(), "thread (Thread)"), (queue.Queue(), "queue (Queue)")])
+def test_what_the_objects_of_a_library_hold_is_left_out(value: Any, who: str) -> None:
+    name = who.partition(" ")[0]
+    with pytest.raises(TransferError) as caught:
+        pack({name: value})
+    assert str(caught.value).startswith(who)
+    assert "holds" not in str(caught.value)
+    with pytest.raises(TransferError, match=rf"^mine \(Holder\) holds mine\.held \({type(value).__name__}\), and "):
+        pack({"mine": Holder(value)})
+
+
+def test_functions_that_call_each_other_are_looked_through() -> None:
+    scope: dict[str, Any] = {"lock": LOCK, "__name__": "__main__"}
+    exec("def one(): return two()\ndef two(): return one(), lock\ndef out():\n    def inner(x=0): return lock", scope)  # noqa: S102
+    for name, does in (("one", ", as two does"), ("two", ""), ("out", "")):
+        with pytest.raises(TransferError, match=rf"^{name} \(function\) uses lock \(lock\){does}, and cannot"):
+            pack({name: scope[name]})
+
+
+class Widget:
+    def __reduce__(self) -> Any:
+        raise TypeError("no")
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (uses(LOCK), "Define it in a %%distributed cell, and there what it uses, too."),
+        (Holder, ""),
+        (LOCK, "Make it in a %%distributed cell, or push what it is made of."),
+        (Widget(), "It belongs to the page: make one in a %%distributed cell, or push its value, it.value."),
+        ((one for one in [1]), "Send what it yields, as a list."),
+    ],
+)
+def test_what_was_to_go_to_the_ranks_can_be_made_there(value: Any, said: str) -> None:
+    if not said:
+        pack({"it": value}, to_ranks=True)
+        return
+    with pytest.raises(TransferError) as caught:
+        pack({"it": value}, to_ranks=True)
+    assert str(caught.value).endswith(f". {said}")
+
+
+def test_of_an_open_file_its_content_is_to_be_sent(tmp_path: Path) -> None:
+    with (tmp_path / "notes").open("w") as notes, pytest.raises(TransferError, match=r"^notes \(open file\)") as caught:
+        pack({"notes": notes})
+    assert str(caught.value).endswith("Open it where it is needed, or send what is in it.")
 
 
 def test_what_refers_to_itself_ends() -> None:
