@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 PROPERTIES = ("rank", "global_rank", "world_size", "local_rank", "node_rank", "is_global_zero", "device")
@@ -45,6 +46,22 @@ OBJECTS = ("torch", "dist", "comm", "fabric")
 """The modules and objects that a cell sees."""
 
 ALL = frozenset({*PROPERTIES, *METHODS, *OBJECTS})
+
+
+def meant(word: str, names: Iterable[str] = ALL) -> str:
+    """Return the name that somebody may have meant by a word; empty if none is near.
+
+    >>> meant("allreduce"), meant("Get_rank"), meant("brodcast"), meant("lr")
+    ('all_reduce', 'rank', 'broadcast', '')
+    """
+    there, bare = sorted(names), _bare(word)
+    same = [name for name in there if _bare(name) == bare]
+    near = same or difflib.get_close_matches(word.lower(), there, 1, 0.8)
+    return near[0] if near else ""
+
+
+def _bare(name: str) -> str:
+    return name.lower().removeprefix("get_").replace("_", "")
 
 
 def hides(name: str, namespace: Mapping[str, Any], hidden: Mapping[str, Any]) -> bool:

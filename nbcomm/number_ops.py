@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import functools
 import math
 import operator
@@ -25,6 +26,8 @@ PAIRS: dict[str, Callable[[Any, Any], Any]] = {
 """The canonical name of each reduction, and the function that combines two values."""
 
 _ALIASES = {"avg": "mean", "prod": "product"}
+_MEANT = {"add": "sum", "average": "mean", "maximum": "max", "minimum": "min", "mul": "product", "multiply": "product"}
+"""What other libraries call some of them."""
 
 
 def name_of(op: str) -> str:
@@ -39,7 +42,8 @@ def name_of(op: str) -> str:
     plain = op.strip().lower()
     name = _ALIASES.get(plain, plain)
     if name not in PAIRS:
-        raise OpError(f"There is no reduction {op!r}; {VALID}.")
+        near = _MEANT.get(plain) or next(iter(difflib.get_close_matches(plain, PAIRS, 1, 0.85)), "")
+        raise OpError(f"There is no reduction {op!r}{f' (did you mean {near}?)' if near else ''}; {VALID}.")
     return name
 
 

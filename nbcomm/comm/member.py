@@ -249,9 +249,7 @@ class Member:
             return channel
         self._check_member(channel, peer, word)
         if peer == self.rank:
-            raise CollectiveError(
-                f"Rank {peer} cannot send to itself or receive from itself; {word} must be another rank."
-            )
+            raise CollectiveError(f"A rank cannot send to itself, or receive from itself; {word} must be another rank.")
         if self.cell_ranks is not None and not self.lanes.earlier():
             subset.check_peer("send to" if word == "dst" else "recv from", peer, self.cell_ranks)
         return channel

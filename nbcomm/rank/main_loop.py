@@ -19,6 +19,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from ..cell_names import meant
 from ..comm import torchrun
 from ..errors import NbcommError, TransferError
 from ..faults import Faults, failure, told
@@ -44,6 +45,7 @@ from ..torch_internals import compiling
 from ..world_dir import WorldDir
 from . import ending
 from .cells import forks, namespace, script_runner
+from .cells.remedies import remedies
 from .cells.runner import CellRunner
 from .cells.unused_results import UnusedResults
 from .clock import clock
@@ -312,12 +314,16 @@ class MainLoop:
             )
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
-        if isinstance(message, Run) and message.script is None:
-            with self._faults.beside("what the cell may lack could not be told", notes.append):
+        with self._faults.beside("what the cell may lack could not be told", notes.append):
+            if not isinstance(message, Run) or message.script is not None:
+                notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
+            else:
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
                 good = done.failure is None
                 notes += self._unused.explain(self._shell, message.code) if good else self._reserve.explain()
+                if error and self.runner.error is not None:
+                    notes += remedies(self.runner.error, self._shell)
         return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
@@ -383,7 +389,8 @@ class MainLoop:
         scope = self._shell.user_ns
         missing = [name for name in wanted if name not in scope]
         if missing:
-            raise TransferError(f"{', '.join(missing)} is not defined.")
+            near = meant(missing[0], [name for name in scope if name[:1] != "_"])
+            raise TransferError(f"{', '.join(missing)} is not defined{f', but {near} is' if near else ''}.")
         with self._reserve.if_needed():
             return pack({name: scope[name] for name in wanted}, self._bulk, notes)
 

@@ -97,20 +97,23 @@ net = Net()""")
 
 
 def test_a_variable_that_hides_a_name_is_marked_and_told_of_once(four: Notebook) -> None:
-    told = "nbcomm: on ranks 0-3 rank is a variable of yours (5) that hides nbcomm's; del rank ends that.\n"
-    assert four.run("%%distributed\nrank = 5").text == ""
+    told = "nbcomm: on ranks 0-3 rank is a variable of yours that hides nbcomm's; del rank gives that back.\n"
+    assert four.run("%%distributed\nrank = 5").text == told
     assert (
         "\nrank hides that of nbcomm, which the next cell has again after: del rank\n"
         in four.run("%distributed who").text
     )
-    assert four.run("%%distributed\nrank + all_ranks(True)").text == f"[0-3] 6\n{told}"
     assert four.run("%%distributed\nrank + all_ranks(True)").text == "[0-3] 6\n", "told once"
     four.run("%%distributed\ndel rank")
     assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
-    four.run("%%distributed\nrank = 5")
+    four.run("rank, world_size = 5, 4")
+    assert four.run("%distributed push rank world_size").text == told, "the number of ranks is the same"
     failed = four.run("%%distributed\ndef third(): return [1, 2][rank]\nthird()", fails=True)
-    assert failed.text == told, "it is another one"
-    four.run("%%distributed\ndel rank, third")
+    assert failed.text == "", "told once"
+    four.run("%%distributed\ndel rank, world_size, third")
+    assert four.run("%%distributed\nfor rank in range(world_size): pass").text == told.replace("ranks 0-3", "ranks 0-2")
+    assert four.run("%%distributed\nfor rank in range(world_size): pass").text == "", "told once"
+    four.run("%%distributed\ndel rank")
 
 
 @pytest.mark.parametrize(
@@ -123,15 +126,21 @@ def test_a_variable_of_the_same_value_hides_nothing(four: Notebook, code: str) -
     four.run("%reset -f")
 
 
-def test_what_a_function_of_the_users_own_hides_is_told_of_where_it_fails(four: Notebook) -> None:
-    four.run("%%distributed\ndef gather(x, y): return x + y")
+def test_a_function_of_the_users_own_that_hides_a_collective_is_told_of_once(four: Notebook) -> None:
+    told = "nbcomm: on ranks 0-3 gather is a function of yours that hides nbcomm's; del gather gives that back.\n"
+    assert four.run("%%distributed\ndef gather(x, y): return x + y").text == told
     assert four.run("%%distributed\ngather(1, 2), all_reduce(1)").text == "[0-3] (3, 4)\n"
-    shown = four.run("%%distributed\ngather(1)", fails=True).text
-    assert (
-        shown
-        == "nbcomm: on ranks 0-3 gather is a variable of yours (function) that hides nbcomm's; del gather ends that.\n"
-    )
+    assert four.run("%%distributed\ngather(1)", fails=True).text == ""
     four.run("%%distributed\ndel gather")
+
+
+def test_what_a_name_that_may_be_a_good_one_hides_is_told_of_where_it_fails(four: Notebook) -> None:
+    assert four.run("%%distributed\nsplit = 0.8\nall_reduce(1) * split").text == "[0-3] 3.2\n"
+    shown = four.run("%%distributed\nsplit([1, 2])", fails=True).text
+    assert (
+        shown == "nbcomm: on ranks 0-3 split is a variable of yours that hides nbcomm's; del split gives that back.\n"
+    )
+    four.run("%%distributed\ndel split")
 
 
 def test_a_name_that_other_ranks_have_is_told_of_and_completed(four: Notebook) -> None:

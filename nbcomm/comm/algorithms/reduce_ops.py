@@ -81,6 +81,9 @@ def parse(op: object) -> Op:
         for known in _OPS.values():
             if op == known.wire:
                 return known
+    name = getattr(op, "__name__", "")
+    if callable(op) and name in number_ops.PAIRS:
+        raise OpError(f'There is no reduction {op!r}; write "{name}", in quotes.')
     raise OpError(f"There is no reduction {op!r}; {number_ops.VALID}.")
 
 

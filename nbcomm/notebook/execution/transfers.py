@@ -59,9 +59,9 @@ class Transfers:
         with (
             packed(variables, self._bulk()) as (blob, buffers),
             self._executor.alone(),
-            transferred(self._dispatcher, ranks, Push(UNSENT, blob), buffers),
+            transferred(self._dispatcher, ranks, Push(UNSENT, blob), buffers) as request,
         ):
-            pass
+            tell_notes(request.answers())
 
     def pull(self, names: Sequence[str], ranks: list[int]) -> dict[str, list[Any]]:
         """Fetch variables from ranks; see `Session.pull`."""

@@ -8,13 +8,15 @@ it is deleted.
 from __future__ import annotations
 
 import functools
+import operator
 import re
+import sys
+import types
 from typing import Any
 
-from ...cell_names import ALL, METHODS, PROPERTIES, hides
+from ...cell_names import ALL, METHODS, PROPERTIES
 from ...comm import Communicator
 from ...fabric import Fabric
-from ...short_repr import sketch
 
 
 def cell_names(comm: Communicator) -> dict[str, Any]:
@@ -45,10 +47,27 @@ def install(shell: Any, names: dict[str, Any]) -> None:
 
 
 class HidingVariables:
-    """The user's variables that hide nbcomm's names: said once, where that may explain what a cell has done."""
+    """The user's variables that hide nbcomm's names: each is told of once, until it is deleted.
+
+    That is where it begins, if it is surely no help: another number than that of this rank, or another thing by the
+    name of a collective. The others are told of where they may explain what a cell has done.
+    """
 
     def __init__(self) -> None:
         self._told: set[str] = set()
+        self._before: set[str] = set()
+
+    def look(self, shell: Any, *, tell: bool = True) -> list[str]:
+        """Return what to say of names that are hidden since the last look.
+
+        Args:
+            shell: the rank's.
+            tell: otherwise it is noted only: a script does not need the names.
+        """
+        new = self._there(shell) - self._before
+        self._before |= new
+        own, hidden = shell.user_ns, shell.user_ns_hidden
+        return self._tell({name for name in new if tell and _surprises(name, own[name], hidden[name])}, own)
 
     def explain(self, shell: Any, code: str, error: str, *, talks: bool) -> list[str]:
         """Return what to say of a cell that has ended.
@@ -59,23 +78,60 @@ class HidingVariables:
             error: its traceback; empty if there is none.
             talks: whether it has called a collective: what that computes, or who takes part, may depend on ``rank``.
         """
-        if not (error or talks or self._told):
-            return []  # most cells
+        said, there = self.look(shell), self._before
+        if not there or not (error or talks):
+            return said  # most cells
         own, hidden = shell.user_ns, shell.user_ns_hidden
-        there = {name for name in ALL if hides(name, own, hidden)}
+        named = [name for name in there if re.search(rf"\b{name}\b", code + error)]
+        return [*said, *self._tell({name for name in named if _explains(name, own[name], hidden[name], error)}, own)]
+
+    def _there(self, shell: Any) -> set[str]:
+        own, hidden = shell.user_ns, shell.user_ns_hidden
+        there = {name for name in ALL if name in own and own[name] is not hidden.get(name, own[name])}
         self._told &= there
-        suspects = there if error else {*there}.intersection(PROPERTIES) if talks else set()
-        said = []
-        for name in sorted(suspects - self._told):
-            if re.search(rf"\b{name}\b", code + error) and not _alike(own[name], hidden[name]):
-                self._told.add(name)
-                what = f"a variable of yours ({_told(own[name])}) that hides nbcomm's"
-                said.append(f"{name} is {what}; del {name} ends that.")
-        return said
+        self._before &= there
+        return there
+
+    def _tell(self, names: set[str], own: dict[str, Any]) -> list[str]:
+        names -= self._told
+        self._told |= names
+        return [
+            f"{name} is a {'function' if callable(own[name]) else 'variable'} of yours that hides nbcomm's; "
+            f"del {name} gives that back."
+            for name in sorted(names)
+        ]
 
 
-def _told(value: Any) -> str:
-    return sketch(value) if isinstance(value, bool | int | float | str) else type(value).__name__
+_NUMBERS = frozenset(PROPERTIES) - {"device"}
+_COLLECTIVES = frozenset(METHODS[: METHODS.index("scan") + 1])
+
+
+def _surprises(name: str, mine: Any, ours: Any) -> bool:
+    """Return whether it is surely a surprise that a name is the user's: device and the like have many good values."""
+    if name in _NUMBERS:
+        return not _same_number(mine, ours)
+    if name in ("torch", "dist"):
+        return not isinstance(mine, types.ModuleType)
+    return name in _COLLECTIVES and not _alike(mine, ours) and mine is not getattr(sys.modules.get(_TORCHS), name, None)
+
+
+def _explains(name: str, mine: Any, ours: Any, error: str) -> bool:
+    """Return whether a name that is the user's may explain an error; without one, what a collective has computed."""
+    if name in _NUMBERS:
+        return not _same_number(mine, ours)
+    return bool(error) and not _alike(mine, ours)
+
+
+def _same_number(mine: Any, ours: int) -> bool:
+    if type(mine).__module__ not in ("builtins", "numpy", "torch"):
+        return False
+    try:
+        return operator.index(mine) == ours
+    except Exception:  # noqa: BLE001 - of a tensor, whatever it holds
+        return False
+
+
+_TORCHS = "torch.distributed"
 
 
 def _alike(one: Any, other: Any) -> bool:

@@ -20,3 +20,6 @@ def refuse_steering(shell: Any) -> None:
 
     shell.register_magic_function(distributed, "line_cell", "distributed")
     shell.register_magic_function(local, "cell", "local")
+    # Below the first line IPython reads these as magics of one line whose names begin with a percent sign.
+    shell.register_magic_function(lambda line: distributed(line, ""), "line", "%distributed")
+    shell.register_magic_function(lambda line: local(line, ""), "line", "%local")

@@ -111,6 +111,11 @@ class CellRunner:
             self._result.error_before_exec = self._result.error_in_exec = self._result = None
 
     @property
+    def error(self) -> BaseException | None:
+        """What the last cell has raised while it ran; None if it ended well."""
+        return self._result.error_in_exec if self._result is not None else None
+
+    @property
     def _in_child(self) -> bool:
         """Whether this is a process that a cell has forked."""
         return os.getpid() != self._pid

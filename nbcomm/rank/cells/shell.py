@@ -107,6 +107,11 @@ class RankShell(ZMQInteractiveShell):
         if self.cells is None or not self.cells.take_error(etype, evalue, stb):
             super()._showtraceback(etype, evalue, stb)
 
+    def show_usage_error(self, exc: BaseException) -> None:
+        """Show that a magic was not understood; in a cell once, as its error."""
+        if self.cells is None or not self.cells.take_error(type(exc), exc, [f"{type(exc).__name__}: {exc}"]):
+            super().show_usage_error(exc)
+
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **keywords: Any) -> dict[str, Any]:
         """Return what IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
         text = self.cells.error_text() if self.cells is not None else None

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
+import re
 from collections.abc import Iterator
 from types import TracebackType
 
+from ...comm import Communicator
 from ...errors import CollectiveError
 
 _THEIRS = ("nbcomm", "torch", "contextlib")
@@ -16,7 +20,7 @@ def end_at_caller(error: BaseException | None) -> None:
     The sentence of such an error says everything: its frames would only separate it from the line to correct. Any other
     error keeps its frames: they may be what is wrong.
     """
-    if not isinstance(error, CollectiveError):
+    if not isinstance(error, CollectiveError) and not (isinstance(error, TypeError) and _names_arguments(error)):
         return
     last, step = None, error.__traceback__
     while step is not None:
@@ -25,6 +29,40 @@ def end_at_caller(error: BaseException | None) -> None:
         step = step.tb_next
     if last is not None:
         last.tb_next = None
+
+
+_WRONG_CALL = re.compile(r"(\w+)\.(\w+)\(\) ((?:got|missing|takes) .*)")
+_UNEXPECTED = re.compile(r"got an unexpected keyword argument '(\w+)'")
+_PEERS = {"root", "source", "dest", "destination", "to", "peer", "rank", "src", "dst"}
+_DATA = {"tensor", "obj", "object", "value", "input", "x", "tensors"}
+
+
+def _names_arguments(error: TypeError) -> bool:
+    """Complete Python's words on a call of a Communicator's method that does not fit; return whether it is one."""
+    found = _WRONG_CALL.fullmatch(str(error))
+    method = getattr(Communicator, found[2], None) if found is not None else None
+    if found is None or method is None or found[1] not in {kind.__name__ for kind in Communicator.__mro__}:
+        return False
+    name, wrong = found[2], found[3]
+    _, *taken = [one.replace(annotation=one.empty) for one in inspect.signature(method).parameters.values()]
+    unexpected = _UNEXPECTED.search(wrong)
+    near = _meant(unexpected[1], [one.name for one in taken]) if unexpected is not None else ""
+    if wrong.startswith("takes"):  # Python counts the Communicator, too
+        wrong = "got too many arguments by position"
+    asks = f"; did you mean {near}?" if near else "."
+    error.args = (f"{name}() {wrong}{asks} It is called as {name}{inspect.Signature(taken)}.",)
+    return True
+
+
+def _meant(keyword: str, taken: list[str]) -> str:
+    peers = [name for name in ("src", "dst") if name in taken]
+    if keyword in _PEERS and len(peers) == 1:
+        return peers[0]
+    if keyword in _DATA:
+        return taken[0]
+    if "op" in keyword and "op" in taken:
+        return "op"
+    return next(iter(difflib.get_close_matches(keyword, taken, 1)), "")
 
 
 def _is_theirs(step: TracebackType) -> bool:

@@ -7,10 +7,11 @@ import types
 from typing import Any
 
 import pytest
+import torch.distributed as dist
 
 from nbcomm.cell_names import METHODS
 from nbcomm.comm import Communicator
-from nbcomm.rank.cells.namespace import cell_names, install
+from nbcomm.rank.cells.namespace import HidingVariables, cell_names, install
 
 from ...worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
 
@@ -75,6 +76,68 @@ def test_the_true_builtins_are_untouched_and_a_cell_can_change_them(
     assert shell.run("seen = sum, __builtins__.sum") == ("ours, too", sum)
     monkeypatch.setattr(builtins, "added", 1, raising=False)
     assert shell.run("before = added; import builtins; builtins.added = 2; seen = before, added") == (1, 2)
+
+
+NAMES = {
+    "rank": 3,
+    "world_size": 4,
+    "device": "cpu",
+    "dist": dist,
+    "gather": print,
+    "all_reduce": print,
+    "split": print,
+}
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("rank = 5", ["rank is a variable of yours that hides nbcomm's; del rank gives that back."]),
+        ("for rank in range(3): pass", ["rank is a variable of yours that hides nbcomm's; del rank gives that back."]),
+        ("rank, world_size = '3', 2", ["rank", "world_size"]),
+        ("def gather(x): return x", ["gather is a function of yours that hides nbcomm's; del gather gives that back."]),
+        ("dist = 3.5", ["dist is a variable"]),
+        ("all_reduce = 1", ["all_reduce"]),
+        ("rank = 3", []),
+        ("import numpy; rank = numpy.int64(3)", []),
+        ("device = 'cuda'", []),
+        ("split = 0.8", []),
+        ("import torch.distributed as dist", []),
+        ("from torch.distributed import all_reduce", []),
+        ("all_reduce = print", []),
+        ("def f(rank): gather = rank\n[rank for rank in range(9)]; f(1)", []),
+    ],
+)
+def test_a_variable_that_surely_surprises_is_told_of_once(shell: Shell, code: str, said: list[str]) -> None:
+    hiding = HidingVariables()
+    shell.run(code, **NAMES)
+    told = hiding.look(shell)
+    assert len(told) == len(said)
+    assert all(one.startswith(begin) for one, begin in zip(told, said, strict=True))
+    shell.run(code, **NAMES)
+    assert hiding.explain(shell, code, "", talks=True) == []
+
+
+def test_it_is_told_again_after_it_was_deleted_and_not_of_what_a_script_sets(shell: Shell) -> None:
+    hiding = HidingVariables()
+    for _ in range(2):
+        shell.run("rank = 5", **NAMES)
+        assert len(hiding.look(shell)) == 1
+        shell.run("del rank", **NAMES)
+        assert hiding.look(shell) == []
+    shell.run("rank = 5", **NAMES)
+    assert hiding.look(shell, tell=False) == []
+    assert hiding.look(shell) == []
+    assert len(hiding.explain(shell, "rank + 1", "", talks=True)) == 1, "where it may explain something"
+
+
+def test_what_is_no_surprise_is_told_of_where_the_cell_fails(shell: Shell) -> None:
+    hiding = HidingVariables()
+    shell.run("split = 0.8", **NAMES)
+    assert hiding.explain(shell, "split = 0.8", "", talks=True) == []
+    assert hiding.explain(shell, "split(1)", "TypeError", talks=False) == [
+        "split is a variable of yours that hides nbcomm's; del split gives that back."
+    ]
 
 
 @pytest.mark.ranks

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from nbcomm.comm import Communicator
 from nbcomm.errors import CollectiveError, InternalError, OpError
 from nbcomm.rank.cells.tracebacks import end_at_caller
+from nbcomm.rank.collectives.journal import Journal
 
 
 def module(name: str, code: str, **names: Any) -> dict[str, Any]:
@@ -67,3 +69,49 @@ def test_where_nobody_else_is_nothing_is_left_out() -> None:
     end_at_caller(error)
     assert len(traceback.extract_tb(error.__traceback__)) == 1
     end_at_caller(None)
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("broadcast(1, root=0)", "broadcast() got an unexpected keyword argument 'root'; did you mean src? It is"),
+        ("gather(1, src=0)", "gather() got an unexpected keyword argument 'src'; did you mean dst?"),
+        (
+            "all_reduce(1, reduce_op='sum')",
+            "did you mean op? It is called as all_reduce(data, op='sum', ",
+        ),
+        ("all_reduce(tensor=1)", "did you mean data?"),
+        ("all_gather(1, mod='cat')", "did you mean mode?"),
+        ("barrier(xyz=1)", "got an unexpected keyword argument 'xyz'. It is called as barrier(name=None, timeout=None"),
+        ("send(1)", "send() missing 1 required positional argument: 'dst'. It is called as send(data, dst, tag=0"),
+        (
+            "isend(1)",
+            "isend() missing 1 required positional argument: 'dst'. It is called as isend(data, dst, tag=0",
+        ),
+        ("barrier(1, 2, 3)", "barrier() got too many arguments by position. It is called as barrier(name=None, "),
+    ],
+)
+def test_a_call_that_does_not_fit_ends_at_its_line_and_is_told_how_it_is_made(call: str, said: str) -> None:
+    comm = Communicator(rank=0, world_size=1)
+    comm.journal = Journal(lambda: None)
+    cell = module("__main__", f"def cell(_):\n    comm.{call}", comm=comm)["cell"]
+    with pytest.raises(TypeError) as caught:
+        cell(None)
+    end_at_caller(caught.value)
+    assert said in str(caught.value)
+    assert [frame.name for frame in traceback.extract_tb(caught.value.__traceback__)][1:] == ["cell"]
+    before = str(caught.value)
+    end_at_caller(caught.value)
+    assert str(caught.value) == before, "once"
+
+
+def test_a_call_of_the_users_own_that_does_not_fit_stays_as_it_is() -> None:
+    class Mine:
+        def broadcast(self) -> None:
+            pass
+
+    with pytest.raises(TypeError) as caught:
+        Mine().broadcast(root=0)  # type: ignore[call-arg]
+    before = str(caught.value)
+    end_at_caller(caught.value)
+    assert str(caught.value) == before
