@@ -205,7 +205,10 @@ def __getattr__(name: str) -> Any:
         from .fabric import Fabric
 
         return Fabric
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from .cell_names import ALL
+
+    more = f"; write {name} in a %%distributed cell, and nbcomm.init().{name} in a script" if name in ALL else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{more}")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import argparse
-import difflib
+import ast
 import re
 import shlex
-from collections.abc import Callable
-from typing import NoReturn
+from collections.abc import Callable, Sequence
 
 from ...durations import seconds
-from ...errors import SpecError, SteeringError
+from ...errors import SpecError
 from ..cluster.wishes import SCHEDULERS, Wishes
 from ..session.world_names import check_name
+from .examples import CELL, EXAMPLES, LINE
+from .parser import Parser, UsageError
 
 _SWITCHES = {
     "auto": "Show or set whether every cell runs on the ranks; a cell that begins with %%local runs here.",
@@ -23,49 +24,19 @@ _PIECE = re.compile(r"""(?:"(?:\\.|[^"\\])*"|'(?:\\.|[^'\\])*'|\S)+""")
 """The text between blanks that are not quoted."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """An ArgumentParser that raises a sentence instead of ending the process."""
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(
-            f"{self.prog}: {message.rstrip('.')}{self._meant(message)} {' '.join(self.format_usage().split())}"
-        )
-
-    def _meant(self, message: str) -> str:
-        """Return the end of a sentence about unknown options."""
-        _, unknown, words = message.partition("unrecognized arguments: ")
-        options = [word for word in words.split() if word.startswith("-")] if unknown else []
-        if options == ["-n"] and self.prog.endswith(" restart"):
-            return (
-                ": a restart keeps the number of ranks. For another number, type %distributed stop, then "
-                "%distributed start -n."
-            )
-        if options == ["-n"]:
-            return ": %distributed start -n sets the number of ranks."
-        known = sorted(self._option_string_actions)
-        near = [match for word in options for match in difflib.get_close_matches(word, known, 1)]
-        return f"; did you mean {' '.join(near)}?" if near else "."
-
-    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:  # noqa: ARG002 - argparse's signature
-        raise Helped
-
-
-class UsageError(SteeringError, ValueError):
-    """The line was not understood; nothing was done."""
-
-
-class Helped(Exception):  # noqa: N818 - not an error: the help was printed
-    """The end of parsing after ``--help``."""
-
-
 def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentParser]]:
     """Return the parser of ``%distributed``, and those of its words."""
-    parser = _Parser(prog="%distributed", description="Control the world of ranks that %%distributed cells run on.")
-    words = parser.add_subparsers(dest="word")
+    parser = Parser(
+        prog=LINE,
+        usage="%(prog)s SUBCOMMAND ...",
+        does=f"Control the world of ranks that {CELL} cells run on. {LINE} alone shows the state of each rank.",
+        examples=EXAMPLES[LINE],
+    )
+    words = parser.add_subparsers(dest="word", title="Subcommands", prog=LINE)
     made: dict[str, argparse.ArgumentParser] = {}
 
     def word(name: str, does: str) -> argparse.ArgumentParser:
-        made[name] = words.add_parser(name, help=does.replace("%", "%%"), description=does)
+        made[name] = words.add_parser(name, help=does.replace("%", "%%"), does=does, examples=EXAMPLES[name])
         _add_world(made[name])
         return made[name]
 
@@ -122,7 +93,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
-    word("help", "Show this help, or a subcommand's options: %distributed help start.")
+    word("help", "Show this help, or that of a subcommand, as in: %distributed help start.")
     return parser, made
 
 
@@ -211,17 +182,20 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
+_NAMES = "names, or expressions such as model.fc.weight; what can be read as one expression, x - 1, is one"
+
+
 def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
     push = word("push", "Copy variables of the notebook to every rank.")
-    push.add_argument("names", nargs="+", metavar="NAME")
+    push.add_argument("names", nargs="+", metavar="NAME", help="a variable of the notebook")
     pull = word("pull", "Bind each name in the notebook to the list of its values on the ranks.")
-    pull.add_argument("names", nargs="+", metavar="NAME")
+    pull.add_argument("names", nargs="+", metavar="NAME", help="a variable of the ranks")
     pull.add_argument("-r", "--ranks", metavar="SPEC", help="from these ranks only")
     who = word("who", "List the ranks' variables, and show which are equal on all ranks.")
-    who.add_argument("names", nargs="*", metavar="NAME", help="a name or an expression; by default all variables")
+    who.add_argument("names", nargs="*", metavar="NAME", help=f"{_NAMES}; by default all variables")
     who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
-    diff = word("diff", "Show where a variable differs between ranks.")
-    diff.add_argument("name", nargs="+", metavar="NAME", help="a name, or an expression: model.fc.weight")
+    diff = word("diff", "Show where variables differ between ranks.")
+    diff.add_argument("names", nargs="+", metavar="NAME", help=_NAMES)
     diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")
     diff.add_argument(
         "--atol", type=float, default=0.0, metavar="X", help="treat numbers as equal if they differ by no more than X"
@@ -241,11 +215,11 @@ def _world(text: str) -> str:
 
 def cell_parser() -> argparse.ArgumentParser:
     """Return the parser of ``%%distributed``."""
-    parser = _Parser(prog="%%distributed", description="Run this cell on every rank.")
+    parser = Parser(prog=CELL, does="Run this cell on every rank.", examples=EXAMPLES[CELL])
     _add_world(parser)
     _add_cell_options(parser)
     _add_fresh(parser)
-    parser.add_argument("--file", nargs="+", metavar="…", help="run a script instead of a cell: FILE and its arguments")
+    parser.add_argument("--file", nargs="+", metavar=("FILE", "ARGS"), help="run a script instead of a cell")
     return parser
 
 
@@ -299,6 +273,8 @@ def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace
         UsageError: the line is not understood.
     """
     words = split(line)
+    if words == ["help"]:
+        words = ["--help"]
     for place, word in enumerate(words):
         if word == "--file" or word.startswith("--file="):
             options = parser.parse_args(words[:place])
@@ -321,7 +297,36 @@ def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Na
         _of_words(parser)[options.word].error(f"unrecognized arguments: {' '.join(unknown)}")
     if options.word == "run":
         options.args = ["--" if word == _TWO_DASHES else word for word in options.args]
+    elif options.word in ("who", "diff"):
+        options.names = expressions(options.names)
+    elif options.word in ("push", "pull"):
+        options.names = [name for word in options.names for name in word.split(",") if name]
     return options
+
+
+def expressions(pieces: Sequence[str]) -> list[str]:
+    """Return the names or expressions that are typed after `who` and `diff`.
+
+    Args:
+        pieces: the text between blanks.
+
+    >>> expressions(["x", "-", "1"]), expressions(["x", "y[0]"]), expressions(["x,", "y"])
+    (['x - 1'], ['x', 'y[0]'], ['x', 'y'])
+    """
+    text = " ".join(pieces)
+    whole = _expression(text)
+    if isinstance(whole, ast.Tuple) and whole.elts and whole.elts[0].col_offset == 0:
+        return [str(ast.get_source_segment(text, one)) for one in whole.elts]
+    each = [piece.rstrip(",") for piece in pieces]
+    several = whole is None and all(_expression(piece) is not None for piece in each)
+    return each if several else [text]
+
+
+def _expression(text: str) -> ast.expr | None:
+    try:
+        return ast.parse(text, mode="eval").body
+    except (SyntaxError, ValueError, RecursionError):
+        return None
 
 
 def _of_words(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:

@@ -6,7 +6,8 @@ import re
 from typing import NamedTuple
 
 from . import routing
-from .arguments import Helped, UsageError, cell_parser, split
+from .arguments import cell_parser, split
+from .parser import Helped, UsageError
 
 _AROUND = re.compile(r"\s*(?:%%(?:time|timeit|capture|prun)\b[^\n]*\n\s*)+(?=%%distributed\b)")
 """Cell magics that run the rest as a cell."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -13,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from IPython.core.interactiveshell import InteractiveShell
-from IPython.core.magic import Magics, cell_magic, line_cell_magic, magics_class
+from IPython.core.magic import Magics, cell_magic, line_magic, magics_class
 from IPython.display import display
 
 from ...console import write
@@ -24,14 +23,24 @@ from ...reserve import Reserve
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
 from ..session.world_names import addressed
-from . import profiles
-from .arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, split
-from .hints import Hints
+from . import hints, profiles
+from .arguments import cell_parser, line_parser, parse_cell, split
+from .parser import Helped, UsageError, unknown_word
 from .routing import Auto, takes
 from .start_progress import StartProgress
 
 if TYPE_CHECKING:
     from ..session.session import Session
+
+
+def _with_help(parser: Callable[[], argparse.ArgumentParser]) -> Callable[[Any], Any]:
+    """Let ``?`` behind a magic's name show the help of its parser, which is not made before."""
+
+    def decorate(magic: Any) -> Any:
+        magic.getdoc = lambda: parser().format_help()  # IPython asks for that
+        return magic
+
+    return decorate
 
 
 @magics_class
@@ -41,14 +50,14 @@ class DistributedMagics(Magics):
     Args:
         shell: the notebook's.
         routing: decides where plain cells run.
-        hints: say what to do about the errors of cells.
+        advice: says what to do about the errors of cells.
     """
 
-    def __init__(self, shell: InteractiveShell, routing: Auto, hints: Hints) -> None:
+    def __init__(self, shell: InteractiveShell, routing: Auto, advice: hints.Hints) -> None:
         super().__init__(shell)
         self._shell = shell
         self._routing = routing
-        self._hints = hints
+        self._hints = advice
         self._parser, self._words = line_parser()
         self._words["start"].set_defaults(**registry.defaults())
         self._cell_parser = cell_parser()
@@ -58,16 +67,21 @@ class DistributedMagics(Magics):
         self._faults = Faults()
         self._reserve = Reserve()
 
-    @line_cell_magic("distributed")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
-    def distributed(self, line: str, cell: str | None = None) -> None:
-        """Control the world (one percent sign), or run this cell on its ranks (two). Type %distributed help."""
+    @line_magic("distributed")
+    @_with_help(lambda: line_parser()[0])
+    def steer(self, line: str) -> None:
+        """Control the world of ranks that %%distributed cells run on."""
         with suppress(Helped), self._reserve.telling():
-            if cell is None:
-                self._steer(line)
-            else:
-                self._run(line, cell)
+            self._steer(line)
 
-    @cell_magic("local")  # type: ignore[arg-type]
+    @cell_magic("distributed")
+    @_with_help(cell_parser)
+    def distributed(self, line: str, cell: str) -> None:
+        """Run this cell on every rank."""
+        with suppress(Helped), self._reserve.telling():
+            self._run(line, cell)
+
+    @cell_magic("local")  # type: ignore[arg-type]  # IPython's decorator is typed for plain functions
     def local(self, line: str, cell: str) -> None:
         """Run this cell in the notebook's own process, also while %distributed auto is on."""
         # Seldom reached: `routing` removes the line before the cell runs, so that the rest is as any cell.
@@ -112,7 +126,7 @@ class DistributedMagics(Magics):
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
         with (
             _addressed_to(options.world),
-            self._hints.suggesting(partial(_holders, options.world)),
+            self._hints.suggesting(partial(hints.of_ranks, options.world)),
             self._interruptible(),
         ):
             session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
@@ -190,8 +204,7 @@ class DistributedMagics(Magics):
             self._parser.print_help()
             return
         if words[0] not in self._words:
-            near = difflib.get_close_matches(words[0], self._words, 3, 0.5) or sorted(self._words)
-            raise UsageError(f"%distributed has no subcommand {words[0]!r}; did you mean {' or '.join(near)}?")
+            raise UsageError(unknown_word(words, self._cell_parser))
         options = profiles.parsed(self._parser, words)
         act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
@@ -293,13 +306,20 @@ class DistributedMagics(Magics):
             session.resume()
 
     def _do_push(self, options: argparse.Namespace) -> None:
-        missing = [name for name in options.names if name not in self._shell.user_ns]
-        if missing:
-            raise TransferError(f"{', '.join(missing)} is not defined in the notebook; nothing was pushed.")
+        refused = hints.unpushed(options.names, self._shell.user_ns, partial(hints.of_ranks, options.world))
+        if refused:
+            raise TransferError(refused)
         registry.current(options.world).push_many({name: self._shell.user_ns[name] for name in options.names})
 
     def _do_pull(self, options: argparse.Namespace) -> None:
-        self._shell.user_ns.update(registry.current(options.world).pull_many(options.names, options.ranks))
+        session = registry.current(options.world)
+        try:
+            values = session.pull_many(options.names, options.ranks)
+        except TransferError as error:
+            remedy = hints.unpulled(options.names, self._shell.user_ns, session.holders)
+            error.reword(lambda text: f"{text} {remedy}".rstrip())
+            raise
+        self._shell.user_ns.update(values)
 
     def _do_auto(self, options: argparse.Namespace) -> None:
         if options.world:
@@ -343,8 +363,8 @@ class DistributedMagics(Magics):
     def _do_diff(self, options: argparse.Namespace) -> None:
         session = registry.current(options.world)
         with self._interruptible():
-            found = session.diff(" ".join(options.name), options.ranks, options.atol)
-        print(found)
+            found = [session.diff(name, options.ranks, options.atol) for name in options.names]
+        print(*found, sep="\n")
 
     def _do_last(self, options: argparse.Namespace) -> None:
         registry.current(options.world).replay()
@@ -363,11 +383,6 @@ def _addressed_to(name: str) -> Iterator[None]:
     except NbcommError as error:
         error.reword(lambda text: addressed(text, name))
         raise
-
-
-def _holders(world: str, name: str) -> list[int]:
-    """Return which ranks of a world have a variable of this name, as far as they say so at once."""
-    return registry.current(world).holders(name)
 
 
 def _show_panel(session: Session) -> None:

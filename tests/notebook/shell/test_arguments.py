@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.notebook.shell.arguments import Helped, UsageError, cell_parser, line_parser, parse_cell, parse_line, split
+from nbcomm.notebook.shell.arguments import cell_parser, line_parser, parse_cell, parse_line, split
+from nbcomm.notebook.shell.parser import Helped, UsageError
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,29 @@ def test_a_quotation_that_does_not_end_is_refused() -> None:
 @pytest.mark.parametrize("line", ["diff x - 1 -r 0,1 --atol 1e-3", "diff --atol 1e-3 -r 0,1 x - 1"])
 def test_options_stand_on_either_side_of_an_expression(line: str) -> None:
     parser, _ = line_parser()
-    options = parser.parse_args(split(line))
-    assert (" ".join(options.name), options.ranks, options.atol) == ("x - 1", "0,1", 1e-3)
+    options = parse_line(parser, split(line))
+    assert (options.names, options.ranks, options.atol) == (["x - 1"], "0,1", 1e-3)
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("diff a b", ["a", "b"]),
+        ("diff a, b -r 0", ["a", "b"]),
+        ("diff a -1", ["a -1"]),
+        ("diff d['a  b'] m.w", ["d['a  b']", "m.w"]),
+        ("diff (a, b)", ["(a, b)"]),
+        ("diff f(a, b), c", ["f(a, b)", "c"]),
+        ("diff x - 1 y", ["x - 1 y"]),
+        ("who a + 1", ["a + 1"]),
+        ("who a, b c", ["a", "b", "c"]),
+        ("who", []),
+        ("push a, b,c d", ["a", "b", "c", "d"]),
+        ("pull a,b -r 0", ["a", "b"]),
+    ],
+)
+def test_several_names_are_several_and_one_expression_is_one(line: str, names: list[str]) -> None:
+    assert parse_line(line_parser()[0], split(line)).names == names
 
 
 @pytest.mark.parametrize(
@@ -82,7 +104,7 @@ def test_help_shows_a_cell_magic_with_both_its_signs() -> None:
     shown = [parser.format_help(), cell_parser().format_help(), *(word.format_help() for word in words.values())]
     assert [text for text in shown if "%%%" in text or ".." in text.replace("...", "")] == []
     assert "%%local runs here." in parser.format_help()
-    assert "%%local runs here." in words["auto"].format_help()
+    assert "%%local runs here." in " ".join(words["auto"].format_help().split())
 
 
 def test_help_of_a_word_is_printed_and_nothing_is_done(capsys: pytest.CaptureFixture[str]) -> None:

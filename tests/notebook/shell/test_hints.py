@@ -15,6 +15,11 @@ from nbcomm.notebook.shell import hints
 from nbcomm.notebook.shell.routing import Auto
 
 NOT_FOUND = UsageError("Cell magic `%%…` not found.")
+NOT_OURS = "cannot import name 'rank' from 'nbcomm' (/nbcomm/__init__.py)"
+OWN_CELL = (
+    "%%distributed must be on the first line of a cell. What is above it has run: put %%distributed, with what is "
+    "below it, into a cell of its own."
+)
 
 
 def unknown(name: str) -> NameError:
@@ -26,6 +31,20 @@ def unknown(name: str) -> NameError:
     [
         ("rank", unknown("rank"), "rank exists only on the ranks: put %%distributed on the first line of this cell."),
         ("x = fabric.rank", unknown("fabric"), "fabric exists only on the ranks"),
+        ("allreduce(1)", unknown("allreduce"), "Did you mean all_reduce? It exists only on the ranks: put"),
+        (
+            "dist.get_rank()",
+            unknown("dist"),
+            "The ranks have imported dist, but the notebook has not: put %%distributed",
+        ),
+        ("from nbcomm import rank", ImportError(NOT_OURS), "rank is not imported: %%distributed cells have it"),
+        ("%load_ext nbcomm\n\n%%distributed\nrank", NOT_FOUND, OWN_CELL),
+        ("# look\nimport os\n%distributed start\n%%distributed", NOT_FOUND, OWN_CELL),
+        ("!ls\n%%local\nrank", NOT_FOUND, OWN_CELL.replace("distributed", "local")),
+        ("%% distributed -r 0\nrank", NOT_FOUND, "Write %%distributed, without a blank."),
+        ("% distributed start", NOT_FOUND, "Write %distributed, without a blank."),
+        ("%distributed\nx = 1", None, "begin it with %%distributed, with two percent signs."),
+        ("%distributed\nrank", unknown("rank"), "begin it with %%distributed, with two percent signs."),
         ("# look\n%%distributed\nrank", NOT_FOUND, 'move it above "# look".'),
         ("\n\nimport os\n\n%%distributed -r 0\nrank", NOT_FOUND, 'move it above "import os".'),
         ("x = 1\n%%local\nx", NOT_FOUND, '%%local must be on the first line of a cell: move it above "x = 1".'),
@@ -38,14 +57,17 @@ def unknown(name: str) -> NameError:
         ("%%rank [0]\nx", NOT_FOUND, "Did you mean %%distributed?"),
     ],
 )
-def test_a_first_mistake_gets_its_hint(code: str, error: BaseException, said: str) -> None:
+def test_a_first_mistake_gets_its_hint(code: str, error: BaseException | None, said: str) -> None:
     assert said in hints.hint(code, error)
 
 
 @pytest.mark.parametrize(
     ("code", "error"),
     [
-        ("ran", unknown("ran")),
+        ("lr", unknown("lr")),
+        ("%distributed\n%distributed who\n# and so on", None),
+        ("%distributed push x\ny = 1", None),
+        ("import nbcom", ImportError("No module named 'nbcom'")),
         ("x = = 1", SyntaxError()),
         ('x = """\n%%distributed\n""" 1', SyntaxError()),
         ("%%timeit_all\nx", NOT_FOUND),
@@ -55,8 +77,54 @@ def test_a_first_mistake_gets_its_hint(code: str, error: BaseException, said: st
         ("1 / 0", ZeroDivisionError()),
     ],
 )
-def test_what_is_no_such_mistake_gets_none(code: str, error: BaseException) -> None:
+def test_what_is_no_such_mistake_gets_none(code: str, error: BaseException | None) -> None:
     assert hints.hint(code, error) == ""
+
+
+@pytest.mark.parametrize(
+    ("ranks", "said"),
+    [
+        ([0, 1], "Ranks 0-1 have a variable loss, but the notebook does not: put %%distributed on the first line of"),
+        ([2], "Rank 2 has a variable loss"),
+    ],
+)
+def test_a_variable_that_only_ranks_have_is_told_of(ranks: list[int], said: str) -> None:
+    told = hints.hint("loss", unknown("loss"), holders=lambda name: ranks if name == "loss" else [])
+    assert told.startswith(said)
+    assert told.endswith("or copy the value here with %distributed pull loss.")
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["lr"], ""),
+        (["lr", "lt"], "lt is not defined in the notebook; nothing was pushed."),
+        (["lossy"], "lossy is not defined in the notebook; did you mean loss_y? Nothing was pushed."),
+        (
+            ["there"],
+            "there is not defined in the notebook, but on rank 1: %distributed pull there copies it from there.",
+        ),
+        (["lr=3"], "push copies variables, and lr=3 is none: set it in the notebook first."),
+        (["lr.x"], "push takes the names of variables, and lr.x is an expression: bind it to a name."),
+    ],
+)
+def test_what_cannot_be_pushed_is_told_with_a_remedy(names: list[str], said: str) -> None:
+    told = hints.unpushed(names, {"lr": 1, "loss_y": 2}, lambda name: [1] if name == "there" else [])
+    assert told.startswith(said)
+    assert bool(told) == bool(said)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["there"], ""),
+        (["there", "lr"], "The notebook has a variable lr: %distributed push lr copies it to the ranks."),
+        (["nowhere"], "%distributed who lists the variables of the ranks."),
+        (["there.x"], "pull takes the names of variables: bind there.x to one in a %%distributed cell."),
+    ],
+)
+def test_what_cannot_be_pulled_is_told_with_a_remedy(names: list[str], said: str) -> None:
+    assert hints.unpulled(names, {"lr": 1}, lambda name: [1] if name == "there" else []) == said
 
 
 def test_a_cell_that_percent_local_keeps_here_is_told_to_take_that_away() -> None:
@@ -98,6 +166,11 @@ def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[st
     ):
         raise error
     assert said in error._render_traceback_()[-1]
+
+
+def test_a_name_that_is_nearly_one_of_nbcomms_is_corrected() -> None:
+    error = CellError("1 of 1 rank failed: [0] NameError: name 'worldsize' is not defined", {0: "…"}, "…")
+    assert hints.for_ranks(error, {}, lambda _: []) == "Did you mean world_size?"
 
 
 def test_a_name_of_nbcomms_that_was_deleted_comes_back() -> None:

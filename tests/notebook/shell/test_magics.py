@@ -25,7 +25,7 @@ def magics() -> Iterator[DistributedMagics]:
     ("line", "error", "said"),
     [
         ("strat", UsageError, "did you mean start"),
-        ("xyzzy", UsageError, "did you mean"),
+        ("xyzzy", UsageError, "The most used are"),
         ("start -n four", UsageError, "invalid int value"),
         ("start --device tpu", UsageError, "invalid choice"),
         ("start extra", UsageError, "unrecognized arguments"),
@@ -46,7 +46,7 @@ def magics() -> Iterator[DistributedMagics]:
 )
 def test_a_line_that_cannot_be(magics: DistributedMagics, line: str, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
-        magics.distributed(line)
+        magics.steer(line)
 
 
 @pytest.mark.parametrize(
@@ -62,11 +62,11 @@ def test_a_cell_that_cannot_be_starts_no_world(
 
 def test_help_is_printed_and_is_no_error(magics: DistributedMagics, capsys: pytest.CaptureFixture[str]) -> None:
     for line in ("help", "-h", "start --help"):
-        magics.distributed(line)
+        magics.steer(line)
         assert "%distributed" in capsys.readouterr().out
     magics.distributed("--help", "1")
     assert "--by-rank" in capsys.readouterr().out
-    magics.distributed("")
+    magics.steer("")
     assert "No world is running" in capsys.readouterr().out
 
 
@@ -82,7 +82,7 @@ def test_a_fault_in_telling_the_time_does_not_harm_the_cell(
     monkeypatch.setattr(magics, "_session_for", lambda *_: session)
     magics.distributed("", "x = 1")
     assert "spoiled" not in capsys.readouterr().err, "it is off at first"
-    magics.distributed("time on")
+    magics.steer("time on")
     magics.distributed("", "x = 2")
     magics.distributed("--quiet", "x = 3")
     assert ran == ["x = 1", "x = 2", "x = 3"]
