@@ -32,7 +32,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         does=f"Control the world of ranks that {CELL} cells run on. {LINE} alone shows the state of each rank.",
         examples=EXAMPLES[LINE],
     )
-    words = parser.add_subparsers(dest="word", title="Subcommands", prog=LINE)
+    words = parser.add_subparsers(dest="word", title="Subcommands", metavar="SUBCOMMAND ...", prog=LINE)
     made: dict[str, argparse.ArgumentParser] = {}
 
     def word(name: str, does: str) -> argparse.ArgumentParser:

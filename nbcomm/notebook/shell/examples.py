@@ -27,12 +27,12 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(f"{CELL} -r 0,2 --by-rank\nprint(device)", "Run on two of the ranks, and show one after the other:"),
     ),
     LINE: (
-        Example(f"{LINE} start -n 4", f"start four ranks; else the first {CELL} cell does"),
+        Example(f"{LINE} start -n 4", "start a world of four ranks"),
         Example(f"{LINE} push lr", "copy the notebook's variable lr to every rank"),
     ),
     "start": (
         Example(f"{LINE} start -n 4", "four ranks on this machine"),
-        Example(f"{LINE} start --engines ssh --hosts a:4,b:4", "four ranks on each of two machines"),
+        Example(f"{LINE} start --engines ssh --hosts a:4,b:4", "four on each of two machines"),
     ),
     "status": (
         Example(f"{LINE} status", "as a table"),
@@ -75,8 +75,8 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(f"{LINE} who loss model.fc.weight", "these two"),
     ),
     "diff": (
-        Example(f"{LINE} diff loss model.fc.weight", "of both, one after the other"),
-        Example(f"{LINE} diff loss - target -r 0,1 --atol 1e-6", "of a difference, between two ranks"),
+        Example(f"{LINE} diff loss model.fc.weight", "of both"),
+        Example(f"{LINE} diff loss - target -r 0,1 --atol 1e-6", "of an expression"),
     ),
     "auto": (
         Example(f"{LINE} auto on", f"from now on, cells need no {CELL}"),
@@ -104,7 +104,7 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
     ),
     "run": (
         Example(f"{LINE} run train.py", "on all ranks"),
-        Example(f"{LINE} run -r 0-1 train.py --lr 0.1", "on two ranks, with arguments for the script"),
+        Example(f"{LINE} run -r 0-1 train.py --lr 0.1", "on two, with arguments"),
     ),
     "help": (
         Example(f"{LINE} help", "all subcommands"),

@@ -15,8 +15,8 @@ from .examples import CELL, LINE, WORDS, Example
 
 _MOST_USED = ("start", "status", "push", "pull", "who", "diff", "stop")
 
-_WIDTH = 88
-"""Characters of a line of help: a page shows it without breaking it again, and so does a terminal."""
+_WIDTH = 80
+"""Characters of a line of help: neither a page beside its folders nor a terminal breaks it again."""
 
 _SPEC = re.compile(r"[\d!,:-]+|all")
 _CODE = re.compile(r"[()\[\]=]")

@@ -53,7 +53,7 @@ def test_help_says_what_it_does_then_two_examples_then_the_options() -> None:
         does, examples, usage = (text.index(part) for part in (*text.split(maxsplit=1)[:1], "%distributed ", "usage: "))
         assert does < examples < usage, text
         assert "positional arguments" not in text
-        assert max(map(len, text.splitlines())) <= 88
+        assert max(map(len, text.splitlines())) <= 80
     assert "{start,status" not in parser.format_help()
     assert "\n    push    " in parser.format_help()
     assert (
