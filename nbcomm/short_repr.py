@@ -23,6 +23,9 @@ _MANY, _LONG = 1024, 1000
 
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 
+_ADDRESS = re.compile(r"(?<= at 0x)[0-9a-fA-F]+(?=>|, file \")")
+"""As objects and functions have it, and code objects."""
+
 _NEXT = "\x1f"
 """The separator of such a value's entries: the unit separator, which no repr of Python contains."""
 
@@ -252,6 +255,15 @@ def shortened(text: str, most: int) -> str:
     ('abc…', 'abcd')
     """
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def without_addresses(text: str) -> str:
+    """Return a text in which Python's default texts of objects have no addresses, which say nothing of a value.
+
+    >>> without_addresses("[<A object at 0x7f10>] at 0x7f10")
+    '[<A object at 0x…>] at 0x7f10'
+    """
+    return _ADDRESS.sub("…", text) if " at 0x" in text else text
 
 
 def clipped(text: str, most: int) -> str:

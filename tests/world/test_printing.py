@@ -184,6 +184,12 @@ def test_a_rank_that_is_slow_still_folds(four: Notebook) -> None:
     ]
 
 
+def test_objects_fold_wherever_they_lie(four: Notebook) -> None:
+    code = "class A: pass\nkept = [A() for _ in range(100 + 1000 * rank)]\nprint(kept[-1])\nkept[-2:]"
+    assert _run(four, code) == ["[0-3] <__main__.A object at 0x…>", "[0-3] [<__main__.A at 0x…>, <__main__.A at 0x…>]"]
+    assert not any("…" in line for line in _run(four, "kept[-1]", "--no-fold"))
+
+
 def test_options_choose_how_it_is_shown(four: Notebook) -> None:
     code = "print('a'); print('b')"
     assert _run(four, code) == ["[0-3] a", "[0-3] b"]

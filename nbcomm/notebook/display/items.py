@@ -9,6 +9,8 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from ...short_repr import without_addresses
+
 VIEW = "application/vnd.jupyter.widget-view+json"
 """The MIME type of a widget's view."""
 
@@ -40,16 +42,22 @@ class Version(NamedTuple):
 def version(data: dict[str, Any], metadata: dict[str, Any]) -> Version:
     """Digest a MIME bundle, so that byte-identical bundles are equal and images are compared once.
 
+    Bundles are also equal if only an object's address differs in the text that stands for the richer kinds.
     Values that JSON does not have are replaced first: anything that a cell displays can be digested and shown.
     """
     bundle: tuple[Any, Any] = data, metadata
     try:
         bundle = msgspec.to_builtins(bundle, str_keys=True, builtin_types=(bytes,), enc_hook=repr)
-        encoded = _encoder.encode(bundle)
+        encoded = _encoder.encode(_compared(*bundle))
     except (TypeError, ValueError, OverflowError, RecursionError):
         bundle = _plain(data), _plain(metadata)
-        encoded = _encoder.encode(bundle)
+        encoded = _encoder.encode(_compared(*bundle))
     return Version(hashlib.blake2b(encoded, digest_size=16).digest(), bundle[0], bundle[1], len(encoded))
+
+
+def _compared(data: Any, metadata: Any) -> tuple[Any, Any]:
+    text = data.get("text/plain")
+    return {**data, "text/plain": without_addresses(text)} if isinstance(text, str) else data, metadata
 
 
 def _plain(value: Any, depth: int = 0) -> Any:

@@ -15,6 +15,7 @@ from ...protocol import Item, Result
 from ..display.area import Area, current_area
 from ..display.items import FoldedItem, Line, Piece, Rich
 from ..display.screen import Screen
+from .folding import key_of
 
 
 class ResultArea(Area, Protocol):
@@ -70,14 +71,14 @@ class Values:
 
     def __init__(self, ranks: Sequence[int]) -> None:
         self._ranks = tuple(sorted(ranks))
-        self._texts: dict[Line, set[int]] = {}
+        self._texts: dict[Piece, set[int]] = {}
 
     def marked(self, rank: int, item: Item, piece: Piece) -> Piece:
         """Return an item's piece, as a value if it is one. Views of widgets are not: ranks' widgets share a display."""
         if not isinstance(item, Result):
             return piece
         if isinstance(piece, Line):
-            self._texts.setdefault(piece, set()).add(rank)
+            self._texts.setdefault(key_of(piece), set()).add(rank)
             return TextValue(*piece)
         return RichValue(piece.first) if type(piece) is Rich else piece
 
@@ -86,7 +87,7 @@ class Values:
         if entry.forced or entry.ranks != self._ranks:
             return False
         if isinstance(entry.piece, TextValue):  # of one rank; others may have printed that text
-            return len(self._texts[entry.piece]) == len(self._ranks)
+            return len(self._texts[key_of(entry.piece)]) == len(self._ranks)
         return bool(entry.parts) and all(isinstance(part, RichValue) for part in entry.parts.values())
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
+
 from ...analysis.verdict import plural
 from ...errors import CellError, CellSyntaxError, RankDiedError
 from ...protocol import Failure
 from ...rank_spec import capital, named, together
-from ...short_repr import shortened
+from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 
 _NAMED = 3
@@ -82,10 +84,11 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     >>> str(cell_error({1: failure, 3: failure}, [0, 1, 2, 3]))
     '2 of 4 ranks failed: [1,3] ZeroDivisionError: division by zero'
     """
-    groups: dict[Failure, list[int]] = {}
+    alike: dict[Failure, list[int]] = {}
     for rank in sorted(failures):
-        groups.setdefault(failures[rank], []).append(rank)
-    ordered = sorted(groups.items(), key=lambda group: (group[0].name != _DEATH, len(group[1]), group[1][0]))
+        alike.setdefault(_without_addresses(failures[rank]), []).append(rank)
+    groups = [(_common(key, [failures[rank] for rank in ranks]), ranks) for key, ranks in alike.items()]
+    ordered = sorted(groups, key=lambda group: (group[0].name != _DEATH, len(group[1]), group[1][0]))
     named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in ordered[:_NAMED]]
     kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in ordered[:_NAMED]]
     more = [f"and {len(ordered) - _NAMED} more"] if len(ordered) > _NAMED else []
@@ -103,6 +106,18 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     # The displayed traceback has the messages above its last line; the exception has them in its text.
     summary = failed + "; ".join(kinds + more)
     return CellError(failed + "; ".join(named + more), tracebacks, "\n".join(rendered), summary)
+
+
+def _without_addresses(failure: Failure) -> Failure:
+    """Return a failure that is equal for ranks whose texts differ in addresses of objects only."""
+    return msgspec.structs.replace(
+        failure, message=without_addresses(failure.message), traceback=without_addresses(failure.traceback)
+    )
+
+
+def _common(key: Failure, failures: Sequence[Failure]) -> Failure:
+    """Return what is shown of ranks that failed alike."""
+    return failures[0] if all(failure == failures[0] for failure in failures) else key
 
 
 def syntax_error(failures: Mapping[int, Failure], ran: Sequence[int]) -> CellSyntaxError | None:

@@ -3,7 +3,7 @@
 Every rank has a lane, a queue of the pieces it has shown. The merge goes over the lanes in rounds, lowest
 rank first, and in a round each rank moves at most once:
 
-* equal heads are one entry, with the ranks that agree;
+* equal heads are one entry, with the ranks that agree; addresses of objects make no difference (`key_of`);
 * a head that another rank has further back in its lane waits, so that the two can be folded there;
 * if all heads wait (the ranks crossed), the lowest rank goes first.
 
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal
 
+from ...short_repr import without_addresses
 from ..display.items import FoldedItem, Line, Piece, Rich, size_of
 
 WINDOW = 400
@@ -33,6 +34,16 @@ _REMEMBERED_LETTERS = 16 << 20
 Order = Literal["fold", "each", "by_rank"]
 
 
+def key_of(piece: Piece) -> Piece:
+    """Return what is equal for two ranks' pieces if they are to fold.
+
+    The address of an object differs between ranks or not by chance. So lines that differ in nothing else are equal.
+    """
+    if isinstance(piece, Line) and (text := without_addresses(piece.text)) != piece.text:
+        return Line(piece.stream, text)
+    return piece
+
+
 class RankLane:
     """One rank's pieces that are not shown yet: the window that is searched, and the rest."""
 
@@ -44,6 +55,7 @@ class RankLane:
         "ended",
         "forgot",
         "history",
+        "keys",
         "last",
         "out",
         "pushed",
@@ -56,6 +68,7 @@ class RankLane:
         self.rank = rank
         self.bit = bit
         self.window: deque[Piece] = deque()
+        self.keys: deque[Piece] = deque()  # of the window's pieces
         self.beyond: deque[Piece] = deque()
         self.counts: dict[Piece, int] = {}
         self.ended = False
@@ -255,7 +268,7 @@ class Merger:
             return 0
         if self._order == "each":
             return lane.bit
-        head = lane.window[0]
+        head = lane.keys[0]
         agreeing = self._heads[head]
         return agreeing if self._within[head] == agreeing and not agreeing & self._moved else 0
 
@@ -267,7 +280,7 @@ class Merger:
         """Return the lowest rank's head where all heads wait for each other; None if there are none."""
         # No rank that still runs is without a head here: we would have stopped at it.
         lane = next((lane for lane in self._lanes if lane.window), None)
-        return None if lane is None else self._out(self._heads[lane.window[0]])
+        return None if lane is None else self._out(self._heads[lane.keys[0]])
 
     def _out(self, bits: int) -> FoldedItem:
         """Take the heads of these lanes out as one entry."""
@@ -276,12 +289,17 @@ class Merger:
             ranks = self._groups[bits] = tuple(lane.rank for lane in self._lanes if lane.bit & bits)
         self._count += 1
         parts: dict[int, Rich] = {}
+        first: Line | None = None
         for rank in ranks:
             lane = self._by_rank[rank]
             piece = self._pop(lane)
             lane.last = self._count
             if isinstance(piece, Rich):
                 parts[rank] = piece
+            elif first is None:
+                first = piece
+            elif piece.text != first.text:
+                piece = first = piece._replace(text=without_addresses(piece.text))
         if self._joinable:
             for rank in ranks:
                 self._join(self._by_rank[rank])
@@ -303,18 +321,20 @@ class Merger:
 
     def _fill(self, lane: RankLane) -> None:
         """Move pieces into the lane's window, as far as it has room."""
-        window, beyond = lane.window, lane.beyond
+        window, beyond, keys = lane.window, lane.beyond, lane.keys
         fold, counts, within, bit = self._order == "fold", lane.counts, self._within, lane.bit
         while beyond and len(window) < self._size:
             piece = beyond.popleft()
             window.append(piece)
             if fold:
+                key = key_of(piece)
+                keys.append(key)
                 if len(window) == 1:
-                    self._heads[piece] = self._heads.get(piece, 0) | bit
-                seen = counts.get(piece, 0)
-                counts[piece] = seen + 1
+                    self._heads[key] = self._heads.get(key, 0) | bit
+                seen = counts.get(key, 0)
+                counts[key] = seen + 1
                 if not seen:
-                    within[piece] = within.get(piece, 0) | bit
+                    within[key] = within.get(key, 0) | bit
         if len(window) >= self._size or lane.ended:
             self._unsure &= ~bit
 
@@ -323,15 +343,16 @@ class Merger:
         window, bit = lane.window, lane.bit
         piece = window.popleft()
         if self._order == "fold":
-            _unset(self._heads, piece, bit)
-            left = lane.counts[piece] - 1
+            key = lane.keys.popleft()
+            _unset(self._heads, key, bit)
+            left = lane.counts[key] - 1
             if left:
-                lane.counts[piece] = left
+                lane.counts[key] = left
             else:
-                del lane.counts[piece]
-                _unset(self._within, piece, bit)
+                del lane.counts[key]
+                _unset(self._within, key, bit)
             if window:
-                self._heads[window[0]] = self._heads.get(window[0], 0) | bit
+                self._heads[lane.keys[0]] = self._heads.get(lane.keys[0], 0) | bit
         lane.out += 1
         while lane.arrivals and lane.arrivals[0][0] <= lane.out:
             lane.arrivals.popleft()

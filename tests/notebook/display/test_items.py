@@ -60,6 +60,12 @@ def test_what_differs_has_another_digest() -> None:
     assert len({version({"application/json": value}, {}).digest for value in values}) == len(values)
 
 
+def test_an_address_in_the_text_beside_a_richer_kind_does_not_count() -> None:
+    made = [version({"text/html": "<b>x</b>", "text/plain": f"<Frame at 0x{end}>"}, {}) for end in ("7f1", "7f2")]
+    assert made[0].digest == made[1].digest
+    assert made[1].data["text/plain"] == "<Frame at 0x7f2>"
+
+
 def test_the_order_of_keys_does_not_count() -> None:
     assert version({"a": {1: 2, 3: 4}}, {}).digest == version({"a": {3: 4, 1: 2}}, {}).digest
 

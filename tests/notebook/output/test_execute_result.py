@@ -51,6 +51,14 @@ def test_one_value_of_all_ranks_is_the_cells():
     assert types(cell) == ["stream", "execute_result"]
 
 
+def test_a_value_whose_address_differs_is_one():
+    cell = InKernel()
+    for rank in range(3):
+        cell.feed(rank, text(f"<__main__.A at 0x7f{rank}>"))
+    assert cell.close() == ["[0-2] <__main__.A at 0x…>"]
+    assert types(cell) == ["execute_result"]
+
+
 @pytest.mark.parametrize("values", [["1", "1", "2"], ["1", "1", None], ["1", None, None]])
 def test_values_on_which_ranks_differ_are_text(values):
     cell, ordinary = InKernel(), Cell(range(3))

@@ -70,3 +70,11 @@ def test_where_heal_cannot_help_the_remedy_is_another_one_also_if_that_is_known_
     assert told[1] == failures[1]
     assert told[2] == told[3]
     assert told[2].message == ("Ranks 2-3 were lost with node 1 (b), which was told to end. Type %distributed restart.")
+
+
+def test_failures_that_differ_in_the_address_of_an_object_are_one():
+    texts = [f"<__main__.A object at 0x7f0{rank}>" for rank in range(3)]
+    failed = {rank: Failure("KeyError", text, f"Traceback …\nKeyError: {text}") for rank, text in enumerate(texts)}
+    error = cell_error(failed, range(4))
+    assert str(error) == "3 of 4 ranks failed: [0-2] KeyError: <__main__.A object at 0x…>"
+    assert error.tracebacks[1].endswith(texts[1]), "each rank's own is kept"

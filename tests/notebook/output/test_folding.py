@@ -60,6 +60,31 @@ def test_streams_are_told_apart():
     assert merged == [((0,), Line("stdout", "a")), ((1,), Line("stderr", "a"))]
 
 
+OBJECTS = [f"[<__main__.A object at 0x7f1{end}>, <function f at 0x55{end}>]" for end in "aab"]
+
+
+def test_an_address_of_an_object_is_no_difference():
+    found = merge({rank: [Line("stdout", text), Line("stdout", "end")] for rank, text in enumerate(OBJECTS)})
+    shared = "[<__main__.A object at 0x…>, <function f at 0x…>]"
+    assert found == [((0, 1, 2), Line("stdout", shared)), ((0, 1, 2), Line("stdout", "end"))]
+
+
+def test_an_address_on_which_ranks_agree_is_shown():
+    found = merge({rank: [Line("stdout", text)] for rank, text in enumerate(OBJECTS[:2])})
+    assert found == [((0, 1), Line("stdout", OBJECTS[0]))]
+
+
+def test_another_number_in_hexadecimal_is_a_difference():
+    found = merge({rank: [Line("stdout", f"a buffer at 0x7f{rank}, <at 0x{rank}")] for rank in range(2)})
+    assert [ranks for ranks, _ in found] == [(0,), (1,)]
+
+
+@pytest.mark.parametrize("order", ["each", "by_rank"])
+def test_what_is_not_folded_has_each_ranks_own_addresses(order):
+    found = merge({rank: [Line("stdout", text)] for rank, text in enumerate(OBJECTS)}, order=order)
+    assert [piece.text for _, piece in found if isinstance(piece, Line)] == OBJECTS
+
+
 def test_each_line_alone_in_rounds():
     assert merged("a b", "a b", order="each") == "0:a 1:a 0:b 1:b"
 
