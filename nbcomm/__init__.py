@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any
 
+from .annotations import as_written
 from .errors import (
     CellError,
     CellSyntaxError,
@@ -66,6 +67,7 @@ __all__ = [
 ]
 
 
+@as_written
 def start(n: int | None = None, **options: Any) -> Session:
     """Start a world on this machine and return its `Session`, a context manager.
 
@@ -90,6 +92,7 @@ def start(n: int | None = None, **options: Any) -> Session:
         raise error.with_traceback(None) from None  # the sentence helps, and not where nbcomm has written it
 
 
+@as_written
 def spawn(
     fn: Callable[..., Any],
     args: Sequence[Any] = (),
@@ -121,6 +124,7 @@ def spawn(
     return registry.spawn(fn, args, kwargs_dict, nproc_per_node)
 
 
+@as_written
 def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
     """Draw a collective: what each rank has before and after, and what moves where. No world is needed.
 
@@ -151,6 +155,7 @@ def draw(name: str, values: Sequence[Any] | None = None, **how: Any) -> Picture:
     return drawn(name, values, **how)
 
 
+@as_written
 def explore(name: str = "all_reduce", *, n: int = 4) -> None:
     """Show the explorer of collectives here: choose one, step through it, count its steps and bytes, predict, break it.
 
@@ -168,6 +173,7 @@ def explore(name: str = "all_reduce", *, n: int = 4) -> None:
     show(name, n=n)
 
 
+@as_written
 def attach(identity: str | None = None) -> Session:
     """Attach to a world that another process of this user left running, and return its `Session`.
 
@@ -186,6 +192,7 @@ def attach(identity: str | None = None) -> Session:
         raise error.with_traceback(None) from None
 
 
+@as_written
 def init() -> Communicator:
     """Join the process group of this script's torchrun and return the `Communicator` that cells call ``comm``.
 

@@ -16,8 +16,10 @@ and so does ``all_gather`` of nested data that is not alike on all ranks, or wit
 
 from __future__ import annotations
 
+from ..annotations import as_written
 from .split_group import SplitGroup
 
 
+@as_written
 class Communicator(SplitGroup):
     """The collectives of one rank, over the default process group, which must be initialized."""

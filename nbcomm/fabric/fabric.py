@@ -17,12 +17,14 @@ from typing import Any, NoReturn
 import numpy as np
 import torch
 
+from ..annotations import as_written
 from ..comm import Communicator
 from ..comm.transport import pytrees
 from . import wrappers
 from .checkpoints import Checkpoints
 
 
+@as_written
 class Fabric(Checkpoints):
     """Fabric's interface to a `Communicator`.
 

@@ -8,6 +8,7 @@ import html
 from collections.abc import Sequence
 from typing import Any, Final
 
+from ..annotations import as_written
 from . import svg
 from .canvas import SANS, SMALLEST
 from .description import describe
@@ -26,6 +27,7 @@ _ZOOM = 3
 """Pixels of a PNG per pixel of its picture: enough for paper without grey edges, which would double its bytes."""
 
 
+@as_written
 class Picture:
     """A picture of one collective. A notebook shows it as the result of a cell; ``print`` writes it in words.
 

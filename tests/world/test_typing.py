@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -129,6 +130,8 @@ def test_help_while_typing(four: Notebook) -> None:
     await_help(four, "%%distributed\ndocumented(1, 'x'", "What it does.")
     await_help(four, "%%distributed\ndocumented", "return", 1)
     await_help(four, "%%distributed\nall_reduce", "every rank")
+    shown = re.sub(r"\x1b\[[0-9;]*m|\s", "", look(four, "%%distributed\nall_reduce"))
+    assert "(data:Any,op:Any='sum'," in shown, "no annotation stands in quotes"
     await_help(four, "%%distributed -r 2\nnumber", "12")
     assert look(four, "%%distributed\nnot_there") == ""
     assert look(four, "documented") == "", "it is not the notebook's"

@@ -17,6 +17,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ...annotations import as_written
 from ...errors import CollectiveError, NbcommError
 from ...faults import described
 from ...threads import keep
@@ -47,6 +48,7 @@ class WaitWatch(Protocol):
         """Return whether the calling thread was started by a cell before the current one."""
 
 
+@as_written
 class Handle:
     """A call that was begun and may still go on. Its data must be left alone until it is done."""
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from ...annotations import as_written
 from ...errors import Interrupted
 from ...faults import take_all
 from ...launch import working_folder
@@ -65,6 +66,7 @@ _FAREWELL = 1.0
 """Seconds that a rank has to hear that the notebook leaves it. What is not heard by then may be lost with the link."""
 
 
+@as_written
 class Session(Commands):
     """N ranks that run cells. Make one with `nbcomm.start` or `nbcomm.attach`; it is a context manager.
 
