@@ -11,8 +11,11 @@ from ...frontend.tables import Table, aligned, marked_up
 from ...rank_spec import fold, named
 from ...short_repr import shortened
 
-_KINDS = 3
-"""The most different texts in one cell of the table."""
+_WIDE, _TALL = 64, 16
+"""Characters of a line, and the most lines, of a cell of the table in which the ranks differ."""
+
+_GROUPS = 16
+"""The most groups of equal ranks, and the most reasons, that are told apart."""
 
 _TEXT = 32
 """The most characters of each if there are several."""
@@ -176,7 +179,7 @@ def absence(variable: Variable) -> str:
     for rank, why in variable.absent.items():
         whys.setdefault(why, []).append(rank)
     said = [f"{why} ({named(ranks)})" for why, ranks in whys.items()]
-    return "; ".join([*said[:_KINDS], *(["…"] if len(said) > _KINDS else [])]) + "."
+    return "; ".join([*said[:_GROUPS], *(["…"] if len(said) > _GROUPS else [])]) + "."
 
 
 _SUMMED = {"different": "different", "missing": "missing somewhere", "incomparable": "cannot be compared"}
@@ -217,20 +220,30 @@ def presence(variable: Variable) -> str:
     elif len(groups) > 2 and all(len(group) == 1 for group in groups):
         parts.append("different on each rank")
     elif len(groups) > 1:
-        shown = " | ".join(map(fold, groups[: 2 * _KINDS]))
-        parts.append(f"different: {shown}{' | …' if len(groups) > 2 * _KINDS else ''}")
+        shown = " | ".join(map(fold, groups[:_GROUPS]))
+        parts.append(f"different: {shown}{' | …' if len(groups) > _GROUPS else ''}")
     return "; ".join(parts)
 
 
 def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
-    """Describe what the ranks have, ranks that agree together."""
+    """Describe what the ranks have, ranks that agree together: all of them, unless they are too many to read."""
     texts: dict[str, list[int]] = {}
     for rank, one in variable.seen.items():
         texts.setdefault(look(one), []).append(rank)
     if len(texts) == 1:
         return next(iter(texts))
-    shown = [f"[{fold(ranks)}] {_cut(text) or '–'}" for text, ranks in texts.items()]
-    return " ".join([*shown[:_KINDS], *(["…"] if len(shown) > _KINDS else [])])
+    lines: list[str] = []
+    untold = sum(map(len, texts.values()))
+    for text, ranks in texts.items():
+        shown = f"[{fold(ranks)}] {_cut(text) or '–'}"
+        if lines and len(lines[-1]) + 1 + len(shown) <= _WIDE:
+            lines[-1] += f" {shown}"
+        elif len(lines) < _TALL:
+            lines.append(shown)
+        else:
+            return "\n".join([*lines, f"… and {untold} more ranks"])
+        untold -= len(ranks)
+    return "\n".join(lines)
 
 
 def _cut(text: str) -> str:

@@ -36,7 +36,7 @@ def variable(*values: str | None, name: str = "x") -> Variable:
         ("abab", "different", "different: 0,2 | 1,3"),
         ("ab", "different", "different: 0 | 1"),
         ("abcd", "different", "different on each rank"),
-        ("aabcdefg", "different", "different: 0-1 | 2 | 3 | 4 | 5 | 6 | …"),
+        ("aabcdefg", "different", "different: 0-1 | 2 | 3 | 4 | 5 | 6 | 7"),
         ("a", "alone", ""),
         (["a", None, "a", None], "missing", "missing on 1,3; equal on 0,2"),
         (["a", None], "missing", "missing on 1"),
@@ -121,7 +121,26 @@ def test_the_sentence_above_it(rows: list[Variable], first: str) -> None:
 
 def test_a_cell_stays_small_whatever_the_ranks_have() -> None:
     many = Variable("x", {rank: seen(f"{rank} " + "y" * 99) for rank in range(64)})
-    assert len(table_text([many]).splitlines()[2]) < 200
+    lines = table_text([many]).splitlines()
+    assert max(map(len, lines)) < 200
+    assert len(lines) == 2 + 16 + 1
+    assert lines[-1].strip() == "… and 48 more ranks"
+
+
+@pytest.mark.parametrize("size", [4, 16])
+def test_no_rank_is_left_out_where_all_fit(size: int) -> None:
+    rows = [
+        Variable("a", {rank: seen(str(rank)) for rank in range(size)}),
+        Variable("b", {rank: seen(f"rank {rank}: " + "y" * 99) for rank in range(size)}),
+    ]
+    for table in (table_text(rows), table_html(rows)):
+        for rank in range(size):
+            assert f"[{rank}] {rank}" in table
+            assert f"[{rank}] rank {rank}: yyy" in table
+    lines = table_text(rows).splitlines()
+    assert max(map(len, lines)) < 100
+    assert [line[: len("name")] for line in lines[1:3]] == ["name", "a   "]
+    assert "<br>[1] rank 1: y" in table_html(rows)
 
 
 def test_absence_names_the_ranks_once() -> None:
