@@ -225,15 +225,19 @@ def packed_job(job: JobView | None) -> list[Any] | None:
     return None if job is None else list(job)
 
 
+_NOTHING = 0.0005
+"""Seconds: a shorter time is shown as 0."""
+
 _KIND = {kind: index for index, kind in enumerate(KINDS)}
 
 
 def most_different(totals: dict[int, list[float]]) -> list[int]:
     """Return the ranks that get a bar, ascending: all, or those that waited least and those that waited longest.
 
-    The rank that the others wait for waits least itself.
+    The rank that the others wait for waits least itself. Where no rank waited, they are the quickest and the slowest.
     """
     if len(totals) <= BARS:
         return sorted(totals)
-    by_wait = sorted(totals, key=lambda rank: (totals[rank][1], rank))
-    return sorted(by_wait[: BARS // 2] + by_wait[-BARS // 2 :])
+    waited = any(each[1] >= _NOTHING for each in totals.values())
+    ordered = sorted(totals, key=lambda rank: (totals[rank][1] if waited else sum(totals[rank]), rank))
+    return sorted(ordered[: BARS // 2] + ordered[-BARS // 2 :])

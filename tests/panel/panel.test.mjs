@@ -219,10 +219,7 @@ test("the ladder explains failures, deaths and long waits", () => {
 });
 
 test("a bar in words", () => {
-  assert.equal(
-    panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }),
-    "rank 3: compute 1.3 s, waiting 12 ms, transfer 0 s",
-  );
+  assert.equal(panel.barLine({ rank: 3, totals: [1.25, 0.012, 0] }), "rank 3: compute 1.3 s, waiting 12 ms");
 });
 
 test("a stretch in words has its collective, its data and its line", () => {

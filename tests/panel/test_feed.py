@@ -182,6 +182,12 @@ def test_of_many_ranks_those_that_waited_least_and_longest_have_bars() -> None:
     assert most_different({1: [0.0] * 3, 0: [1.0] * 3}) == [0, 1]
 
 
+def test_where_no_rank_waited_the_quickest_and_the_slowest_have_bars() -> None:
+    took = {rank: [float(rank * 7 % 20), 0.0001 * (rank == 5), 0.0] for rank in range(20)}
+    times = sorted(took[rank][0] for rank in most_different(took))
+    assert times == [0, 1, 2, 3, 16, 17, 18, 19]
+
+
 def test_a_bar_of_many_stretches_is_abridged_without_gaps_and_keeps_its_shape() -> None:
     fine = [Span("compute", i / 1000, (i + 1) / 1000) for i in range(900)]
     fine += [Span("compute" if i % 2 else "waiting", i / 1000, (i + 1) / 1000) for i in range(900, 1000)]

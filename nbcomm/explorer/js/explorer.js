@@ -88,8 +88,9 @@ export class Live {
     if (!same) this.step = 0;
     this.draw();
     const { broken, choices } = answer;
+    const end = broken?.remedy ? ` What to do: ${broken.remedy}` : "";
     const verdict =
-      choices.view === "break" && broken ? [broken.error, broken.text, broken.remedy].filter(Boolean).join(": ") : "";
+      choices.view === "break" && broken ? [broken.error, broken.text].filter(Boolean).join(": ") + end : "";
     if (told) this.say(answer.sentence || verdict || `${answer.title}: ${answer.law}.`);
   }
 

@@ -107,7 +107,11 @@ export class Section {
       make(
         "details",
         name,
-        reachable(make("summary", "summary", make("b", "heading", title), this.line), `open ${name}`),
+        // A colon for ears: what stands on one line is read as one word.
+        reachable(
+          make("summary", "summary", make("b", "heading", title, make("span", "nbcomm-spoken", ":")), " ", this.line),
+          `open ${name}`,
+        ),
         this.inside,
       )
     );

@@ -107,7 +107,13 @@ export function ladderRows({ rungs }) {
 
 /** @param {Bar} bar  what a bar shows, in words */
 export const barLine = ({ rank, totals }) =>
-  `rank ${rank}: ${KINDS.map((kind, i) => `${kind} ${brief(totals[i])}`).join(", ")}`;
+  `rank ${rank}: ${KINDS.flatMap((kind, i) => (i && isNothing(totals[i]) ? [] : `${kind} ${brief(totals[i])}`)).join(", ")}`;
+
+/** @param {number} seconds  whether `brief` writes them as 0 */
+const isNothing = (seconds) => seconds < 0.0005;
+
+/** Whether a rank waited for others. @param {Bar} bar */
+export const hasWaited = ({ totals }) => !isNothing(totals[1]);
 
 /** @param {number} rank @param {Span} span  one stretch of a bar, in words */
 export const spanLine = (rank, { kind, start, end, name, bytes: size, line }) =>

@@ -5,7 +5,7 @@
 /** @import { Live } from "./panel.js" */
 import { make, many, write } from "../../frontend/js/page.js";
 import { button, mark, reachable, Section } from "./panel_parts.js";
-import { barLine, isWhole, pastLine, shifted, spanLine, took, zoomed } from "./panel_story.js";
+import { barLine, hasWaited, isWhole, pastLine, shifted, spanLine, took, zoomed } from "./panel_story.js";
 import { brief, KINDS, percent, WASTE } from "./panel_words.js";
 
 const STEP = 2; // zoom factor of one press of a button or a key
@@ -83,7 +83,10 @@ export class TimelineSection extends Section {
     this.timeline = timeline;
     const { bars, of, seconds } = timeline;
     this.note.hidden = bars.length === of;
-    write(this.note, `${bars.length} of ${of} ranks: those that waited least and those that waited longest`);
+    const which = bars.some(hasWaited)
+      ? "those that waited least and those that waited longest"
+      : "the quickest and the slowest";
+    write(this.note, `${bars.length} of ${of} ranks: ${which}`);
     this.whole = Math.max(seconds, ...bars.map((bar) => bar.spans.at(-1)?.end ?? 0)) || 1;
     this.fill();
     this.past.hidden = past.length < 2;
@@ -137,7 +140,7 @@ export class TimelineSection extends Section {
     mark(track, "aria-label", barLine(bar));
     const [who, waited] = [
       make("span", "who", `rank ${bar.rank}`),
-      make("span", "waited", `waited ${brief(bar.totals[1])}`),
+      make("span", "waited", hasWaited(bar) ? `waited ${brief(bar.totals[1])}` : ""),
     ];
     for (const el of [who, waited]) mark(el, "aria-hidden", "true"); // the bar's label has both
     const row = make("div", "row", who, track, waited);
