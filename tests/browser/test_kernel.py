@@ -68,7 +68,7 @@ def test_the_views_of_an_output_need_no_panel(notebook: Callable[..., Notebook],
     book.page.set_default_timeout(60_000)
     book.open()
     book.run(0)
-    book.cell(0).get_by_role("radio", name="by rank").click()
+    book.cell(0).get_by_role("radio", name="by rank").press("Enter")
     view = book.cell(0).locator(".nbcomm-views-host")
     view.get_by_text("part 0").wait_for()
     view.get_by_role("tab", name="rank 3").click()

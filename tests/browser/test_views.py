@@ -114,6 +114,18 @@ def view(book: Notebook, cell: int) -> Any:
     return book.cell(cell).locator(".nbcomm-views-host")
 
 
+def point(book: Notebook, cell: int) -> None:
+    """Bring the controls by the pointer: it comes over the output."""
+    book.cell(cell).locator(".jp-Cell-outputArea").hover(position={"x": 90, "y": 8})
+    assert is_in_sight(book, cell)
+
+
+def is_in_sight(book: Notebook, cell: int) -> bool:
+    """Whether the controls are seen."""
+    shown: bool = book.cell(cell).locator(".tray").evaluate("el => getComputedStyle(el).opacity === '1'")
+    return shown
+
+
 def says(book: Notebook, cell: int, *texts: str, never: str = "\0") -> str:
     """Wait until the view of a cell shows these texts, and not that one; returns all of it."""
     book.page.wait_for_function(
@@ -140,6 +152,12 @@ def audit(book: Notebook, cell: int) -> None:
             cell,
         )
         assert found == [], name
+
+
+def rows(book: Notebook, cell: int, what: str) -> list[int]:
+    """How many of these parts of a view stand beside each other, from top to bottom."""
+    tops = view(book, cell).locator(what).evaluate_all("all => all.map(el => el.getBoundingClientRect().top)")
+    return [tops.count(top) for top in dict.fromkeys(tops)]
 
 
 def merged(book: Notebook, cell: int) -> list[bool]:
@@ -185,11 +203,13 @@ def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
     book.cell(2).get_by_role("radio", name="by rank").focus()
     book.page.keyboard.press("ArrowRight")
     says(book, 2, "rank 0", "rank 3", "lines of 3")
-    assert view(book, 2).locator(".block").count() == 4
+    assert rows(book, 2, ".block") == [3, 1]
     shoot(book, "text-by-value", 2)
     book.cell(2).get_by_role("button", name="side by side").click()
     says(book, 2, "lines of 3")
-    shoot(book, "text-by-value-side", 2)
+    assert rows(book, 2, ".block") == [1] * 4
+    shoot(book, "text-by-value-stacked", 2)
+    book.cell(2).get_by_role("button", name="side by side").click()
     choose(book, 2, "diff")
     says(book, 2, "- hello from rank 0", "+ hello from rank 1", "- even", "+ odd", "equal lines")
     assert view(book, 2).locator("del .ansi-red-fg").inner_text() == "rank"
@@ -247,8 +267,10 @@ def places(book: Notebook, cell: int) -> dict[str, list[float]]:
             const places = { line: box(line), fold: box(cell.querySelector(".jp-OutputCollapser")) };
             places.area = box(cell.querySelector(".jp-Cell-outputArea")).slice(0, 3);
             places.fold.pop();
-            const bar = cell.querySelector(".nbcomm-views-bar .radios");
-            if (bar && getComputedStyle(bar).visibility === "visible") places.bar = box(bar);
+            for (const part of ["handle", "tray"]) {
+                const el = cell.querySelector(`.nbcomm-views-bar:not([hidden]) .${part}`);
+                if (el && getComputedStyle(el).opacity === "1") places[part] = box(el);
+            }
             for (const place of Object.values(places)) for (const i of [1, 3]) if (i in place) place[i] -= input.bottom;
             return places;
         }"""
@@ -273,38 +295,74 @@ def heard(book: Notebook, cell: int) -> set[int]:
         ),
     ],
 )
-def test_nothing_moves_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
+def test_nothing_moves_or_is_covered_when_the_views_come(notebook: Make, server: Server, app: str, first: str) -> None:
     server.choose_theme("light")
     go = f"go-steady-{app}-{first}"
     line = first if first == "short" else "a line that is longer than any page is wide " * 6
     steady = STEADY.format(go=go, first=line)
-    book = begin(notebook, f"steady-{app}-{first}", steady, app=app, viewport={"width": 1000, "height": 800})
+    book = begin(notebook, f"steady-{app}-{first}", steady, SAME, app=app, viewport={"width": 1000, "height": 800})
     book.start(2)
     while heard(book, 2) != {0, 1, 2, 3}:  # whoever comes late changes the label
         book.page.wait_for_timeout(20)
-    book.cell(2).locator(".nbcomm-views-bar:not([hidden])").wait_for(state="attached")  # its room is reserved
     before = places(book, 2)
-    assert "bar" not in before
+    assert not {"handle", "tray"} & before.keys()
     (server.root / f"{go}-1").touch()
     book.cell(2).get_by_role("radiogroup").wait_for()
+    book.page.mouse.move(5, 5)
     during = places(book, 2)
     (server.root / f"{go}-2").touch()
     book.cell(2).locator(".jp-OutputArea-output").filter(has_text="the end").wait_for()
     book.idle()
     after = places(book, 2)
     shoot(book, f"steady-{app}-{first}", 2)
-    bar = during.pop("bar")
-    assert after.pop("bar") == bar
+    handle = during.pop("handle")
+    assert after.pop("handle") == handle
+    assert handle[2] - handle[0] < 60
+    assert handle[3] - handle[1] < 20
     assert before == during == after
     assert before["fold"][2] - before["fold"][0] > 4  # one can still fold the output
-    # The bar hides nothing: it is beside the first line, or above it.
-    assert bar[0] > before["line"][2] or bar[3] <= before["line"][1] + 2
+
+    point(book, 2)
+    pointed = places(book, 2)
+    tray = pointed.pop("tray")
+    assert pointed == before
+    assert max(tray[3], handle[3]) <= before["line"][1] + 2  # they cover nothing of the output
+    assert tray[0] >= before["area"][0] - 20
+    book.page.mouse.move(5, 5)
+    book.cell(2).get_by_role("radio", name="merged").press("Home")
+    assert places(book, 2) == {**before, "tray": tray}
+    book.page.keyboard.press("Escape")
+    assert "tray" not in places(book, 2)
+
+    book.run(3)
+    assert places(book, 3)["area"] == before["area"]  # where there are no views there is no strip for them
+
+
+@pytest.mark.timeout(150)
+def test_a_finger_reaches_the_views_by_their_handle(notebook: Make, server: Server) -> None:
+    server.choose_theme("light")
+    book = begin(notebook, "touch", PAIRS, SAME, has_touch=True, viewport={"width": 1000, "height": 800})
+    book.run(2)
+    book.run(3)
+    book.page.mouse.move(5, 5)
+    handle = book.cell(2).locator(".handle")
+    handle.wait_for()
+    assert not is_in_sight(book, 2)
+    box = handle.bounding_box()
+    book.page.touchscreen.tap(box["x"] + 2, box["y"] - 3)  # a finger need not meet what is seen
+    book.page.wait_for_function("() => document.querySelector('.nbcomm-views-bar.open')")
+    book.cell(2).get_by_role("radio", name="by value").tap()
+    says(book, 2, "ranks 0-1", "ranks 2-3")
+    book.cell(3).locator(".jp-OutputArea-output").tap()
+    assert not is_in_sight(book, 2)
+    assert handle.inner_text() == "by value"
+    assert book.errors == []
 
 
 PARTS = """host => [...host.querySelectorAll("figure")].map(figure => {
     const label = figure.querySelector("figcaption") ?? figure.closest(".block")?.querySelector(".who");
     const [table, above] = [figure.lastElementChild, label].map(el => el?.getBoundingClientRect());
-    const isUnder = !above || (above.bottom <= table.top + 1 && Math.abs(above.left - table.left) < 8);
+    const isUnder = !above || (above.bottom <= table.top + 1 && Math.abs(above.left - table.left) < 2);
     return [label?.textContent ?? "", figure.lastElementChild.innerText.replace(/\\s+/g, " ").trim(), isUnder];
 })"""
 """The label of each display in a view, what it shows, and whether it stands right under the label."""
@@ -387,6 +445,7 @@ def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -
                 });
             }"""
         )
+        point(book, 2)
         book.cell(2).locator(".copier").click()
         assert book.page.evaluate("() => window.told") == "copied"
         text: str = book.page.evaluate("() => navigator.clipboard.readText()")
@@ -500,7 +559,7 @@ def test_a_long_output_is_searched_at_once_and_what_is_found_comes_into_sight(no
     for name in ["by rank", "merged"]:
         choose(book, 2, name)
         if not book.cell(2).get_by_role("search").count():
-            book.cell(2).get_by_role("button", name="find").click()
+            book.cell(2).get_by_role("button", name="find").press("Enter")
         # Other processes may take the processor away from one search; each goes to lines that are not in sight yet.
         took = book.cell(2).evaluate(
             """async cell => {
@@ -532,33 +591,54 @@ def test_a_long_output_is_searched_at_once_and_what_is_found_comes_into_sight(no
     assert book.errors == []
 
 
+UNDER = """root => [...root.querySelectorAll("img")].filter(image => image.checkVisibility()).map(image => {
+    const before = image.closest(".jp-OutputArea-child")?.previousElementSibling;
+    const [figure, block] = [image.closest("figure"), image.closest(".block")];
+    const label = figure?.querySelector("figcaption") ?? block?.querySelector(".who");
+    const range = document.createRange();
+    range.selectNodeContents(label ?? before.querySelector("pre"));
+    const [above, own] = [range.getBoundingClientRect(), image.getBoundingClientRect()];
+    return above.top < own.top && Math.abs(above.left - own.left) < 2;
+})"""
+"""Whether each figure stands right under the letters of its label."""
+
+
 @pytest.mark.timeout(150)
 def test_figures_side_by_side(notebook: Make, server: Server) -> None:
     server.choose_theme("light")
     book = begin(notebook, "figures", FIGURE, app="notebook", viewport={"width": 1200, "height": 900})
     book.run(2)
-    book.cell(2).get_by_role("radiogroup").wait_for()
-    shoot(book, "figures-merged", 2)
-    before = book.save()
-    toggle = book.cell(2).get_by_role("button", name="side by side")
-    toggle.click()
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-views .figures.side img').length === 4")
-    tops = view(book, 2).locator("figure").evaluate_all("all => new Set(all.map(el => el.offsetTop)).size")
-    assert tops < 4  # a row or two, as wide as the notebook is
+    assert rows(book, 2, "figure") == [3, 1]  # as wide as the notebook is
     assert says(book, 2, "rank 0", "rank 3", "[3] rank 3 has drawn")
+    assert view(book, 2).evaluate(UNDER) == [True] * 4
     shoot(book, "figures-side", 2)
+    before = book.save()
     book.page.set_viewport_size({"width": 320, "height": 900})
-    assert view(book, 2).evaluate("el => el.scrollWidth <= el.clientWidth")
-    shoot(book, "figures-side-320", 2)
+    book.page.wait_for_function("document.querySelector('.nbcomm-views-host').hidden")  # two do not fit
+    assert book.cell(2).evaluate(UNDER) == [True] * 4
+    shoot(book, "figures-merged-320", 2)
     book.page.set_viewport_size({"width": 1200, "height": 900})
-    choose(book, 2, "by rank")
-    says(book, 2, "rank 3 has drawn")
-    assert view(book, 2).locator(".block").count() == 4
-    shoot(book, "figures-by-rank-side", 2)
+    book.page.wait_for_function("!document.querySelector('.nbcomm-views-host').hidden")
+    point(book, 2)
+    toggle = book.cell(2).get_by_role("button", name="side by side")
+    assert toggle.get_attribute("aria-pressed") == "true"
     toggle.click()
+    assert all(merged(book, 2))
+    assert book.cell(2).evaluate(UNDER) == [True] * 4
+    shoot(book, "figures-merged", 2)
+    choose(book, 2, "by rank")
     says(book, 2, "rank 0 has drawn", never="rank 3 has drawn")
     assert view(book, 2).locator("img").count() == 1
     shoot(book, "figures-by-rank", 2)
+    toggle.click()
+    says(book, 2, "rank 3 has drawn")
+    assert view(book, 2).locator(".block").count() == 4
+    assert view(book, 2).evaluate(UNDER) == [True] * 4
+    shoot(book, "figures-by-rank-side", 2)
+    book.page.set_viewport_size({"width": 320, "height": 900})
+    assert view(book, 2).evaluate("el => el.scrollWidth <= el.clientWidth")
+    book.page.set_viewport_size({"width": 1200, "height": 900})
     choose(book, 2, "diff")
     says(book, 2, "+ rank 1 has drawn")
     assert view(book, 2).locator("img").count() == 2
@@ -651,7 +731,11 @@ def test_figures_of_ranks_that_come_in_another_order_stand_in_the_order_of_the_r
     late = FIGURE.replace("\n", "\nimport time; time.sleep(0.6 * (3 - rank))\n", 1)
     book = begin(notebook, "figures-late", late)
     book.run(2)
-    book.cell(2).get_by_role("radiogroup").wait_for()
+    book.page.wait_for_function("document.querySelectorAll('.nbcomm-views .figures.side img').length === 4")
+    titles = "all => all.map(el => el.querySelector('figcaption').textContent)"
+    assert view(book, 2).locator("figure").evaluate_all(titles) == [f"rank {rank}" for rank in range(4)]
+    point(book, 2)
+    book.cell(2).get_by_role("button", name="side by side").click()
     tops = (
         book.cell(2)
         .locator(".jp-OutputArea-output img")

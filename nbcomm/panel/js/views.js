@@ -10,10 +10,9 @@
  * @import { Item, Output, Parsed } from "./views_text.js"
  */
 
-import { make, ranksInWords, themeOf } from "../../frontend/js/page.js";
-import { block, choose, control, drawn, drawnDiff, isSame, outputsOf, rove } from "./views_draw.js";
+import { make, ranksInWords, themeOf, write } from "../../frontend/js/page.js";
+import { block, choose, column, control, drawn, drawnDiff, isRow, isSame, outputsOf, rove } from "./views_draw.js";
 import { Tools } from "./views_find.js";
-import { Room } from "./views_room.js";
 import {
   byValue,
   common,
@@ -29,6 +28,8 @@ import {
 } from "./views_text.js";
 
 const VIEWS = ["merged", "by rank", "by value", "diff"];
+const GAP = 12; // px between two figures
+const MARGIN = 80; // px of a cell's output at most that no figure gets: the prompt's column, and the text's indent
 const SLOWEST = 10; // drawing takes at most this fraction (1/10) of the browser's time
 
 // ── one cell ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -42,7 +43,8 @@ class CellViews {
     this.area = area;
     this.id = `nbcomm-views-${count++}`;
     this.view = "merged";
-    this.side = false;
+    /** What the user has chosen; before that it is side by side where that helps. @type {boolean | undefined} */
+    this.side = undefined;
     this.rank = 0;
     this.pair = [0, 1];
     this.paired = false; // whether the user has chosen the pair
@@ -66,7 +68,7 @@ class CellViews {
     group.addEventListener("keydown", (event) => rove(event, this.radios));
     this.toggle = control("button", "toggle", "side by side");
     this.toggle.addEventListener("click", () => {
-      this.side = !this.side;
+      this.side = !this.isSide(outputsOf(this.area));
       this.refresh();
     });
     /** @type {Element[]} */
@@ -74,11 +76,23 @@ class CellViews {
     this.tools = new Tools(
       this.id,
       () => this.shown,
-      () => this.resize(),
+      () => this.refresh(),
     );
     const { copier, opener, row, said } = this.tools;
-    this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.toggle, copier, opener, group, row, said);
-    this.room = new Room(area, this.bar, wake);
+    // For the pointer only: Tab and a screen reader reach the controls themselves.
+    this.handle = make("button", "handle");
+    this.handle.tabIndex = -1;
+    this.handle.setAttribute("aria-hidden", "true");
+    this.handle.addEventListener("click", () => this.bar.classList.add("open"));
+    const tray = make("div", "tray", this.toggle, copier, opener, group, row, said);
+    this.bar = make("div", "nbcomm-views nbcomm-views-bar", this.handle, tray);
+    this.width = 0;
+    this.observer = new ResizeObserver(([{ contentRect }]) => {
+      if (contentRect.width === this.width) return;
+      this.width = contentRect.width;
+      if (this.offered) wake();
+    });
+    this.observer.observe(area);
     this.head = make("div", "head");
     this.body = make("div", "body");
     this.rest = make("div", "rest");
@@ -88,7 +102,7 @@ class CellViews {
       "div",
       "nbcomm-views nbcomm-views-host",
       prompt,
-      make("div", "view", this.room.corner, this.head, this.body, this.rest),
+      make("div", "view", this.head, this.body, this.rest),
     );
     for (const el of [this.bar, this.host]) el.addEventListener("keydown", (event) => this.leave(event));
   }
@@ -96,6 +110,7 @@ class CellViews {
   /** Escape returns to the cell, where the notebook's shortcuts work again. @param {KeyboardEvent} event */
   leave(event) {
     if (event.key !== "Escape") return;
+    this.bar.classList.remove("open");
     /** @type {HTMLElement} */ (event.target).blur();
     /** @type {HTMLElement | null} */ (this.area.closest("[tabindex]"))?.focus();
   }
@@ -112,14 +127,14 @@ class CellViews {
     const outputs = this.isDistributed() ? outputsOf(this.area) : [];
     const offered = this.isOffered(outputs);
     const rich = outputs.some((output) => "key" in output);
-    const shown = offered && (this.view !== "merged" || (this.side && rich));
-    const running = this.isRunning();
-    this.mark(rich);
-    this.place(offered, outputs.length > 0 && running);
+    const side = this.isSide(outputs);
+    const shown = offered && (this.view !== "merged" || (side && rich));
+    this.mark(rich, side);
+    this.place(offered);
+    this.area.toggleAttribute("data-nbcomm-ranks", outputs.length > 0);
     if (shown) this.area.dataset.nbcommView = this.view;
     else delete this.area.dataset.nbcommView;
     this.host.hidden = !shown;
-    this.room.make(outputs.length > 0, offered, shown, running, this.tools.isTall);
     if (shown) this.draw(outputs);
     else this.forget();
     const nodes = outputs.flatMap(({ node }) => node ?? []);
@@ -129,10 +144,12 @@ class CellViews {
     this.next = performance.now() + SLOWEST * (performance.now() - started);
   }
 
-  /** The number of rows of controls has changed. */
-  resize() {
-    this.room.set(0);
-    this.refresh();
+  /** Whether to draw side by side. Figures in the merged view are, if they are images, for what lives is not copied
+   * without need, and if two fit. @param {Output[]} outputs */
+  isSide(outputs) {
+    if (this.side !== undefined) return this.side;
+    if (this.view !== "merged") return this.view !== "by rank";
+    return isRow(outputs) && 2 * column(outputs) + GAP <= this.width - MARGIN;
   }
 
   /** Whether the cell is distributed, by its first line; else, as in a notebook of distributed cells, by the output. */
@@ -155,24 +172,35 @@ class CellViews {
     return !!this.area.closest(".jp-CodeCell")?.querySelector(".jp-InputPrompt")?.textContent?.includes("*");
   }
 
-  /** @param {boolean} rich  whether there are figures */
-  mark(rich) {
+  /** @param {boolean} rich  whether there are figures @param {boolean} side */
+  mark(rich, side) {
     const theme = themeOf(this.area);
     for (const el of [this.bar, this.host]) if (el.dataset.theme !== theme) el.dataset.theme = theme;
     choose(this.radios, (radio) => radio.dataset.view === this.view, "aria-checked");
-    this.toggle.setAttribute("aria-pressed", `${this.side}`);
-    this.toggle.classList.toggle("unseen", !rich && !this.view.startsWith("by"));
+    this.toggle.setAttribute("aria-pressed", `${side}`);
+    this.toggle.hidden = !rich && !this.view.startsWith("by");
+    write(this.handle, this.view === "merged" ? "views" : this.view);
+    this.bar.classList.toggle("tall", this.tools.isTall);
   }
 
-  /** Add both as last children: the notebook counts its own children from the first.
-   * @param {boolean} offered @param {boolean} expected  it may still be offered: reserve room, but show nothing */
-  place(offered, expected) {
+  /** Add both as last children: the notebook counts its own children from the first. @param {boolean} offered */
+  place(offered) {
     const wrapper = this.area.parentElement;
     this.offered = offered;
-    this.bar.hidden = !offered && !expected;
-    this.bar.classList.toggle("unseen", !offered);
-    if (!this.bar.hidden && wrapper && this.bar.parentElement !== wrapper) wrapper.append(this.bar);
+    this.bar.hidden = !offered;
+    if (!this.bar.hidden && wrapper && this.bar.parentElement !== wrapper) this.hang(wrapper);
     if (offered && this.host.parentElement !== this.area) this.area.append(this.host);
+  }
+
+  /** The controls come with the mouse. A finger also counts as a pointer that hovers, but at the place of the handle it
+   * would meet what comes there. @param {HTMLElement} wrapper */
+  hang(wrapper) {
+    wrapper.append(this.bar);
+    wrapper.addEventListener("pointerenter", ({ pointerType }) => {
+      if (pointerType === "mouse") this.bar.classList.add("near");
+    });
+    wrapper.addEventListener("pointerleave", () => this.bar.classList.remove("near"));
+    this.bar.classList.toggle("near", wrapper.matches(":hover") && matchMedia("(hover: hover)").matches);
   }
 
   forget() {
@@ -184,7 +212,8 @@ class CellViews {
 
   /** @param {Output[]} outputs */
   draw(outputs) {
-    const state = [this.view, this.side, this.rank, this.paired, ...this.pair].join();
+    const side = this.isSide(outputs);
+    const state = [this.view, side, this.rank, this.paired, ...this.pair].join();
     if (state === this.state && isSame(outputs, this.outputs)) return; // a new drawing would lose a selection in it
     const other = this.state.split(",")[0] !== this.view;
     [this.state, this.outputs] = [state, outputs];
@@ -195,8 +224,9 @@ class CellViews {
     if (other) this.head.replaceChildren();
     this.body.removeAttribute("role");
     this.body.removeAttribute("aria-labelledby");
-    this.body.className = this.side && this.view.startsWith("by") ? "body columns" : "body";
-    this.body.replaceChildren(...this.content(items, ranks));
+    this.body.className = side && this.view.startsWith("by") ? "body columns" : "body";
+    this.body.style.setProperty("--column", `${column(outputs)}px`);
+    this.body.replaceChildren(...this.content(items, ranks, side));
     const rest = this.view === "merged" ? [] : drawn(ofNobody(items));
     this.rest.replaceChildren(...rest);
     this.rest.hidden = !rest.length;
@@ -210,9 +240,8 @@ class CellViews {
     return parsed;
   }
 
-  /** @param {Item[]} items @param {number[]} ranks @returns {Element[]} */
-  content(items, ranks) {
-    const side = this.side;
+  /** @param {Item[]} items @param {number[]} ranks @param {boolean} side @returns {Element[]} */
+  content(items, ranks, side) {
     if (!ranks.length && this.view !== "merged") {
       this.head.replaceChildren();
       return []; // a running cell has cleared its ranks' output
@@ -312,6 +341,10 @@ class Page {
     const observer = new MutationObserver((records) => this.note(records));
     observer.observe(document.body, { childList: true, subtree: true, characterData: true });
     const theme = new MutationObserver(() => this.find(document.body));
+    document.addEventListener("pointerdown", ({ target }) => {
+      for (const bar of document.querySelectorAll(".nbcomm-views-bar.open"))
+        if (!bar.parentElement?.contains(/** @type {Node} */ (target))) bar.classList.remove("open");
+    });
     theme.observe(document.body, { attributes: true, attributeFilter: ["data-jp-theme-name", "data-jp-theme-light"] });
     this.find(document.body);
   }

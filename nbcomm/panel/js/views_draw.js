@@ -5,7 +5,7 @@
  */
 
 import { fold, make, ranksInWords } from "../../frontend/js/page.js";
-import { diff, isOurs, keys, ofRank } from "./views_text.js";
+import { diff, isLabel, isOurs, keys, ofRank } from "./views_text.js";
 
 const CONTEXT = 3; // equal lines shown around a difference
 
@@ -105,6 +105,33 @@ export function isSame(a, b) {
   const told = (/** @type {Output} */ output) => ("text" in output ? output.stream + output.text : output.key);
   return a.length === b.length && a.every((output, i) => told(output) === told(b[i]));
 }
+
+const IMAGE = ".jp-RenderedImage, .jp-RenderedSVG";
+const [LEAST, MOST] = [240, 360]; // px of a column: a larger figure is made smaller
+
+/** @param {Output | undefined} output @returns {Element | undefined} the element of a figure */
+const figureOf = (output) => (output && "key" in output ? output.node : undefined);
+
+/** Whether images of several ranks follow each other, with nothing but a label between them, and nothing but images is
+ * shown beside text. @param {Output[]} outputs */
+export function isRow(outputs) {
+  const isImage = (/** @type {Output | undefined} */ output) => figureOf(output)?.matches(IMAGE);
+  if (!outputs.every((output) => "text" in output || isImage(output))) return false;
+  return outputs.some(
+    (output, i) => "text" in output && isLabel(output.text) && isImage(outputs[i - 1]) && isImage(outputs[i + 1]),
+  );
+}
+
+/** The width of a column, in px: of the widest image, if that is neither too narrow nor too wide.
+ * @param {Output[]} outputs */
+export function column(outputs) {
+  const images = outputs.flatMap((output) => [...(figureOf(output)?.querySelectorAll("img, svg") ?? [])]);
+  const widths = images.map((image) => Number.parseFloat(image.getAttribute("width") ?? "") || naturalOf(image));
+  return Math.max(LEAST, Math.min(MOST, Math.max(0, ...widths)));
+}
+
+/** @param {Element} image */
+const naturalOf = (image) => (image instanceof HTMLImageElement && image.naturalWidth) || MOST;
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -120,6 +120,9 @@ export const isOurs = (text) => {
   return !!found && unfold(found[1]).length > 0;
 };
 
+/** Whether a text is a figure's label, and nothing else. @param {string} text */
+export const isLabel = (text) => isOurs(text) && PREFIX.exec(text.trim())?.[0] === text.trim();
+
 /** Whether ranks have made a cell's output. What a first cell tells of its world comes before: which other worlds could
  * be attached, that its own is ready, a notice. @param {{textContent: string | null}[]} texts  the cell's text outputs */
 export const isOfRanks = (texts) => texts.slice(0, 4).some(({ textContent }) => isOurs(textContent ?? ""));
