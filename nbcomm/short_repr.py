@@ -309,3 +309,18 @@ def size_of(value: Any) -> int:
         else:
             total += getattr(leaf, "nbytes", 0)
     return total
+
+
+def amount(size: int) -> str:
+    """Write bytes in the unit that fits.
+
+    >>> amount(24), amount(1536), amount(256 << 20)
+    ('24 B', '1.5 KiB', '256 MiB')
+    """
+    if size < 1 << 10:
+        return f"{size} B"
+    number, units = float(size), iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
+    unit = ""
+    while number >= 1023.95 and (following := next(units, "")):
+        number, unit = number / 1024, following
+    return f"{number:.1f}".removesuffix(".0") + f" {unit}"

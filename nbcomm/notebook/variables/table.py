@@ -9,7 +9,7 @@ from typing import Any
 
 from ...frontend.tables import Table, aligned, marked_up
 from ...rank_spec import fold, named
-from ...short_repr import shortened
+from ...short_repr import amount, shortened
 
 _WIDE, _TALL = 64, 16
 """Characters of a line, and the most lines, of a cell of the table in which the ranks differ."""
@@ -277,18 +277,3 @@ def _size(one: Seen) -> str:
         return amount(one.length)
     word = "character" if one.type == "str" else "item"
     return f"{one.length:,} {word}{'' if one.length == 1 else 's'}"
-
-
-def amount(size: int) -> str:
-    """Write bytes in the unit that fits.
-
-    >>> amount(24), amount(1536), amount(256 << 20)
-    ('24 B', '1.5 KiB', '256 MiB')
-    """
-    if size < 1 << 10:
-        return f"{size} B"
-    number, units = float(size), iter(("KiB", "MiB", "GiB", "TiB", "PiB"))
-    unit = ""
-    while number >= 1023.95 and (following := next(units, "")):
-        number, unit = number / 1024, following
-    return f"{number:.1f}".removesuffix(".0") + f" {unit}"

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from nbcomm.notebook.variables.table import Seen, Variable, absence, amount, merge, presence, table_html, table_text
+from nbcomm.notebook.variables.table import Seen, Variable, absence, merge, presence, table_html, table_text
+from nbcomm.short_repr import amount
 
 
 def seen(value: str = "1", **fields: Any) -> Seen:
