@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from .errors import SpecError
@@ -144,3 +144,45 @@ def capital(text: str) -> str:
 def named(ranks: Sequence[int]) -> str:
     """Return ``rank 3`` or ``ranks 0-2,5``."""
     return f"rank{'s' if len(set(ranks)) > 1 else ''} {fold(ranks)}"
+
+
+def plural(clause: str) -> str:
+    """Turn the end of a sentence about one rank into the plural: ``was killed`` → ``were killed``."""
+    verb, _, rest = clause.partition(" ")
+    verb = {"has": "have", "was": "were", "is": "are", "does": "do", "waits": "wait"}.get(verb, verb)
+    return f"{verb} {rest}" if rest else verb
+
+
+def said_of(ranks: Sequence[int], clause: str, name: Callable[[Sequence[int]], str] = named) -> str:
+    """Say of ranks what the end of a sentence says of one: every text about a dead rank is made here.
+
+    >>> said_of([1], "was killed by SIGKILL"), said_of([1, 3], "was killed by SIGKILL")
+    ('rank 1 was killed by SIGKILL', 'ranks 1,3 were killed by SIGKILL')
+    """
+    return f"{name(ranks)} {plural(clause) if len(ranks) > 1 else clause}"
+
+
+def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
+    """Describe how each of some dead ranks has ended, those that ended alike together.
+
+    >>> ends_of([1, 2, 3], {1: "was killed by SIGKILL", 2: "ended with exit code 3", 3: "was killed by SIGKILL"})
+    'ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3'
+    """
+    ranks = list(ranks)
+    alike = together(ranks, [causes[rank] for rank in ranks])
+    return listed([said_of(who, cause) for cause, who in alike.items()])
+
+
+def others_stopped(others: int, culprits: int) -> str:
+    """Say that ranks were stopped because others of their cell failed.
+
+    >>> others_stopped(15, 1), others_stopped(1, 2)
+    ('15 others were stopped for it', '1 other was stopped for them')
+    """
+    who = "1 other was" if others == 1 else f"{others} others were"
+    return f"{who} stopped for {'it' if culprits == 1 else 'them'}"
+
+
+def listed(clauses: Sequence[str]) -> str:
+    """Join clauses to one: ``a, b and c``."""
+    return " and ".join([", ".join(clauses[:-1]), clauses[-1]] if len(clauses) > 1 else clauses)

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol import PendingCall
 from ..protocol.rank_lists import read
-from ..rank_spec import named, together
+from ..rank_spec import named, said_of, together
 from .wait_graph import ENDED, Absentees, Need, RankReport, WorldReport
 
 _SENTENCES = 3
@@ -56,12 +56,15 @@ class Verdict:
         stuck: the ranks whose wait can never end.
         why: sentences that say why waits can never end, or else what the ranks wait for; empty if no rank waits.
         remedy: what to do; empty if every wait may end, or if a rank's error or cause of death says it.
+        culprits: the ranks whose failure or death is the reason for every wait that can never end; empty if one of
+            these has another reason, such as a rank that has finished the cell.
     """
 
     waits: list[Wait] = field(default_factory=list)
     stuck: list[int] = field(default_factory=list)
     why: str = ""
     remedy: str = ""
+    culprits: list[int] = field(default_factory=list)
 
     @property
     def text(self) -> str:
@@ -135,8 +138,8 @@ class _Knot:
     others: int
 
 
-def _why(world: WorldReport) -> tuple[str, str]:
-    """Write a sentence for each call that can never complete and each cycle of such calls; and the remedy."""
+def _why(world: WorldReport) -> tuple[str, str, list[int]]:
+    """Write a sentence for each call that can never complete and each cycle of such calls; and remedy and culprits."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
     for rank, (need, *others) in world.vain.items():
@@ -151,7 +154,24 @@ def _why(world: WorldReport) -> tuple[str, str]:
     more = sum(len(story) for story in stories[_SENTENCES:])
     if more:
         sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
-    return " ".join(sentences), _remedy(world, stories[0])
+    return " ".join(sentences), _remedy(world, stories[0]), _guilty(world, stories)
+
+
+def _guilty(world: WorldReport, stories: Iterable[Sequence[_Knot]]) -> list[int]:
+    """Return the ranks whose failure or death explains all these calls; none if one call has another reason."""
+    guilty: set[int] = set()
+    explained: set[int] = set()
+    for knot, *others in stories:
+        missing = knot.need.missing if not others else set[int]()
+        failed = {rank for rank in missing if world.ranks[rank].state in _BROKEN}
+        if not (failed or explained.intersection(missing)):
+            return []
+        guilty |= failed
+        explained.update(knot.ranks)
+    return sorted(guilty)
+
+
+_BROKEN = ("failed", "interrupted", "dead")
 
 
 def _stories(world: WorldReport, knots: Sequence[_Knot], at: Mapping[int, _Knot]) -> list[list[_Knot]]:
@@ -357,7 +377,7 @@ def _named(ranks: str) -> str:
 def _places(world: WorldReport, ranks: Sequence[int], op: PendingCall) -> list[str]:
     """Say where ranks are that a call lacks, those at one place together: ``ranks 1-2 have finished the cell``."""
     alike = together(ranks, [_where(world, rank, op) for rank in ranks])
-    places = [f"{named(some)} {plural(place) if len(some) > 1 else place}" for place, some in alike.items()]
+    places = [said_of(some, place) for place, some in alike.items()]
     more = sum(len(some) for some in list(alike.values())[_PLACES:])
     rest = [f"{more} more rank{'s have' if more > 1 else ' has'} not arrived"] if more else []
     return places[:_PLACES] + rest
@@ -376,13 +396,6 @@ def _where(world: WorldReport, rank: int, op: PendingCall | None = None) -> str:
         note = f" ({_short(report.note)})" if report.note and report.state == "failed" else ""
         return ENDED[report.state] + note
     return f"is still at {_short(report.doing.line)}" if report.doing.line else "is still running"
-
-
-def plural(place: str) -> str:
-    """Turn the end of a sentence about one rank into the plural: ``was killed`` → ``were killed``."""
-    verb, _, rest = place.partition(" ")
-    verb = {"has": "have", "was": "were", "is": "are", "does": "do", "waits": "wait"}.get(verb, verb)
-    return f"{verb} {rest}" if rest else verb
 
 
 def _listed(places: Sequence[str]) -> str:

@@ -10,15 +10,17 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nbcomm.rank_spec import fold
+from nbcomm.rank_spec import fold, others_stopped, said_of
 
 from ..analysis.story import Ladder, Past, Rung, Timeline
-from ..analysis.verdict import plural
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
 # The culprit comes first in the sentence.
 _URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
+
+STOPPED_FOR = "was stopped for "
+"""Begins the note of a rank that has not failed by itself: "was stopped for rank 5"."""
 
 _WHO, _NOTE = 24, 80  # characters in the sentence
 _OFTEN = 2  # in this many cells, a wait for the same rank is no accident
@@ -150,8 +152,13 @@ def sentence(ranks: Sequence[RankView], now: float) -> str:
     'running for 12 s on rank 0'
     """
     parts = []
+    culprits = sum(view.state in ("dead", "failed") for view in ranks)
     for state in _URGENCY:
         some = [view for view in ranks if view.state == state]
+        stopped = [view for view in some if state == "interrupted" and view.note.startswith(STOPPED_FOR)]
+        if stopped and culprits:
+            parts.append(others_stopped(len(stopped), culprits))
+            some = [view for view in some if view not in stopped]
         parts += [_phrase(state, alike, now) for alike in _in_one_phrase(state, some)]
     return " · ".join(parts) or ("all ranks idle" if len(ranks) > 1 else "the rank is idle")
 
@@ -169,10 +176,10 @@ def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
     since = duration(now - min(view.since for view in some))
     notes = {_note(view) for view in some}
     note = notes.pop() if len(notes) == 1 else ""
-    note = plural(note) if state == "dead" and len(some) > 1 else note
-    note = f" ({note if len(note) <= _NOTE else note[: _NOTE - 1] + '…'})" if note else ""
+    note = note if len(note) <= _NOTE else note[: _NOTE - 1] + "…"
     if state == "dead":
-        return f"{who} died{note}"
+        return said_of([view.rank for view in some], note or "died", named)
+    note = f" ({note})" if note else ""
     if state in ("failed", "interrupted"):
         return f"{who} {state}{note}"
     if state == "waiting":
@@ -266,6 +273,8 @@ def ladder_line(ladder: Ladder | None) -> str:
         some = [rank for rank, its in enumerate(rung.marks) if its == mark]
         if some and mark == "missing":
             parts.append(f"{named(some)} {absence(rung, several=len(some) > 1)}")
+        elif some and mark == "failed" and "missing" in rung.marks:  # not their fault
+            parts.append(said_of(some, "was stopped in it", named))
         elif some:
             said = f"{named(some)} {several if len(some) > 1 else one} {name if not parts else 'it'}"
             parts.append(said.removesuffix(" than it"))

@@ -583,6 +583,25 @@ def test_where_an_error_says_what_to_do_the_verdict_does_not(other):
     assert judge(world(stuck(SUM), other)).text.endswith(("(ValueError: boom).", "SIGKILL.", "was interrupted."))
 
 
+@pytest.mark.parametrize(
+    ("ranks", "culprits"),
+    [
+        ([stuck(SUM), failed(), stuck(SUM)], [1]),
+        ([stuck(SUM), dead(), failed()], [1, 2]),
+        ([stuck(SUM), at("interrupted")], [1]),
+        ([stuck(SUM), finished(), failed()], [2]),
+        ([stuck(SUM), finished(), stuck(SUM)], []),
+        ([stuck(A), stuck(B), stuck(C)], []),
+        # Rank 0 waits for rank 1, which waits for rank 2, which has failed.
+        ([stuck(A), stuck(B), failed()], [2]),
+        # Ranks 0 and 1 wait for each other, whatever rank 3 has done to rank 2.
+        ([stuck(recv(1, 1)), stuck(recv(1, 0)), stuck(recv(1, 3)), failed()], []),
+    ],
+)
+def test_the_culprits_are_those_whose_failure_explains_every_wait(ranks, culprits):
+    assert judge(world(*ranks)).culprits == culprits
+
+
 @pytest.mark.parametrize(("ranks", "words"), WAITING.values(), ids=WAITING)
 def test_a_wait_that_may_end_is_told_for_whom(ranks, words):
     verdict = judge(world(*ranks))

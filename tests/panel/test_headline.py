@@ -12,7 +12,7 @@ IDLE = RankView(2, state="idle")
 
 
 def test_a_hang_reads_as_who_did_not_reach_it() -> None:
-    assert headline([*FAILED, IDLE], HANG, "") == "rank 2 did not reach all_reduce #4; ranks 0-1 failed in it"
+    assert headline([*FAILED, IDLE], HANG, "") == "rank 2 did not reach all_reduce #4; ranks 0-1 were stopped in it"
 
 
 def test_a_wait_that_may_end_says_for_whom() -> None:
@@ -24,5 +24,7 @@ def test_else_the_states_speak() -> None:
     assert headline([IDLE], HANG, "") is None
     assert headline([RankView(0, state="failed", error="ValueError: no")], HANG, "") is None
     assert headline([RankView(0, state="dead"), *FAILED], HANG, "waiting") is None
+    stopped = [RankView(r, state="interrupted", note="was stopped for rank 2", error="HangError: …") for r in range(2)]
+    assert headline([*stopped, RankView(2, state="failed", error="ValueError: no")], HANG, "") is None
     alike = Ladder(rungs=(Rung(1, "all_reduce", "", ("failed", "failed")),))
     assert headline([RankView(0, state="failed", error="MismatchError: …")], alike, "") is None

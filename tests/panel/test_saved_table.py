@@ -105,18 +105,18 @@ def test_a_sentence_that_is_the_ladders_is_not_said_twice() -> None:
 def test_the_table_tells_all_of_each_rank() -> None:
     views = [
         RankView(0, 0, 0, "ant", "cuda:0", 41, "running", NOW - 12, 300 << 20, 3 << 30, 80 << 30),
-        RankView(1, 0, 1, "bee", "cuda:0", 42, "dead", NOW - 90_000, 0, 0, 80 << 30, "killed by\nSIGKILL"),
+        RankView(1, 0, 1, "bee", "cuda:0", 42, "dead", NOW - 90_000, 0, 0, 80 << 30, "was killed\nby SIGKILL"),
     ]
     yesterday = "2026-02-28 13:03:17 (25 h 0 min)"
     expected = [
         ["rank", "local", "node", "device", "pid", "memory", "device memory", "state", "since", "note"],
         ["0", "0", "0 (ant)", "cuda:0", "41", "300 MiB RSS", "3.0 GiB of 80.0 GiB", "running", "14:03:05 (12 s)", ""],
-        ["1", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "killed by SIGKILL"],
+        ["1", "0", "1 (bee)", "cuda:0", "42", "–", "– of 80.0 GiB", "dead", yesterday, "was killed by SIGKILL"],
     ]
     assert Cells(saved_table.table_html(views, "w", backend="nccl", now=NOW)).rows == expected
     title, headline, *lines = saved_table.table_text(views, "w", backend="nccl", now=NOW).splitlines()
     assert title == "w · 2 nodes · nccl"
-    assert headline == "rank 1 died (killed by SIGKILL) · running for 12 s on rank 0"
+    assert headline == "rank 1 was killed by SIGKILL · running for 12 s on rank 0"
     for line, cells in zip(lines, expected, strict=True):
         assert line.split() == " ".join(cells).split()
 

@@ -304,7 +304,7 @@ def _unseen(notebook: Notebook, cell: Cell | None) -> str:
         notebook.finish(cell)
         assert "KeyboardInterrupt" in cell.error_text
         notebook.run("%%distributed\nover.set()")
-    assert "died" not in notebook.run("%distributed").text
+    assert " dead " not in notebook.run("%distributed").text
     return "nothing"
 
 

@@ -98,7 +98,7 @@ def test_a_death_between_cells_is_named_by_the_next_cell_and_in_the_status(prepa
 def test_a_long_cell_behind_a_death_between_cells_keeps_its_answer(prepared: Notebook) -> None:
     os.kill(_pids(prepared)[1], signal.SIGKILL)
     until = time.monotonic() + 60
-    while "rank 1 died" not in prepared.run("%distributed status").text:
+    while "rank 1 was killed" not in prepared.run("%distributed status").text:
         assert time.monotonic() < until
     # The groups are formed before it, and the ranks' answers to that are no answer to the cell.
     assert prepared.run("%%distributed -r 0,2\ntime.sleep(2)\nkept + 1").text == "[0] 1\n[2] 21\n"
@@ -117,7 +117,9 @@ def test_a_death_in_a_backward_cuts_off_the_others_with_its_cause(prepared: Note
     prepared.run("%%distributed\nmodel = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))")
     code = "loss = model(torch.ones(1, 4)).sum()\nif rank == 2: os.kill(os.getpid(), 9)\nloss.backward()"
     cell = prepared.run(f"%%distributed\n{code}", fails=True)
-    assert "rank 2 was killed by SIGKILL" in cell.error_text
+    assert cell.error_text.count("killed by SIGKILL") == 1, "the cause is told by the dead rank's own error"
+    assert "was cut off by the death of rank 2." in cell.error_text
+    assert cell.error_text.endswith("1 of 4 ranks failed: [2] RankDiedError; 3 others were stopped for it")
     assert "GLHF" not in cell.error_text, "gloo's own words say nothing of the cause"
     _healed(prepared, [2])
 
@@ -414,7 +416,7 @@ def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on
     assert notebook.run("%%distributed --no-fold\n(kept, all_reduce(1))").lines == ["[0] (0, 2)", "[1] (10, 2)"]
     os.kill(pids[0], signal.SIGKILL)  # its end is noticed all the same
     until = time.monotonic() + 60
-    while "rank 0 died" not in notebook.run("%distributed status").text:
+    while "rank 0 has ended" not in notebook.run("%distributed status").text:
         assert time.monotonic() < until
     assert "Rank 0 is back" in notebook.run("%distributed heal").text
     assert sentence not in notebook.run("%distributed status").text

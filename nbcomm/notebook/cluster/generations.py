@@ -187,11 +187,15 @@ class Generations:
                 if nccl or not self._nodes.serve_store_again(self.number):
                     self.stale = True
 
-    def abort(self, request: PendingRequest, error: str, text: str) -> None:
-        """End the current generation: every rank that has not answered the request fails with this error."""
+    def abort(self, request: PendingRequest, error: str, text: str, culprits: Iterable[int] = ()) -> None:
+        """End the current generation: every rank that has not answered the request fails with this error.
+
+        ``culprits`` are the ranks because of whose failure or death it ends, if that is the reason.
+        """
         self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # all ranks get the first reason
             return
+        request.blame(culprits)
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         self._link.send(request.waiting_for(), Abort(request.id, self.number, error, text))
 

@@ -27,6 +27,8 @@ class PendingRequest:
         self.interrupted = False
         self.aborted = False
         """It was told to end on all ranks; no more status requests are needed."""
+        self.culprits: list[int] = []
+        """The ranks because of whose failure or death it was ended on the others; empty if that was not the reason."""
         self.sent: tuple[int, float] | None = None
         """The last status request sent before this request, and when this request was sent; None until then."""
         self.ranks = sorted(ranks)
@@ -63,6 +65,14 @@ class PendingRequest:
             if self._waiting:
                 self._changed.wait(timeout)
             return not self._waiting
+
+    def blame(self, ranks: Iterable[int]) -> None:
+        """Note because of whom it is ended; those that were not asked have no failure in it that could be named."""
+        self.culprits = sorted(self._asked.intersection(ranks))
+
+    def stopped(self, rank: int, failure: Failure) -> bool:
+        """Return whether this failure of a rank only says that it was stopped because others had failed."""
+        return bool(self.culprits) and rank not in self.culprits and failure.name == "HangError"
 
     def concerns(self, rank: int) -> bool:
         """Return whether this rank was asked."""

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from ...analysis.verdict import plural
 from ...errors import Interrupted, StartError, StateError
 from ...faults import take_all
 from ...launch.controller import Controller
@@ -16,7 +15,7 @@ from ...launch.node_client import BACK, start_all
 from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...protocol.requests import NOT_ENDING
-from ...rank_spec import capital, fold, named, together
+from ...rank_spec import capital, fold, named, plural, together
 from ...world_info import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
@@ -100,9 +99,10 @@ class Processes:
         for place in info.places:
             process = self.nodes.processes.get(key_of(place.rank))
             if process is None:
-                roster.note_death(place.rank, None)
+                roster.note_death(place.rank, None, at=0.0)
             elif process.exited is not None:
-                roster.note_death(place.rank, process.exited.status, oom=process.exited.oom, why=process.exited.why)
+                ended = process.exited
+                roster.note_death(place.rank, ended.status, oom=ended.oom, why=ended.why, at=0.0)
 
     @property
     def troubles(self) -> list[str]:

@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterable
 
 from ...errors import Interrupted, StartError
-from ...rank_spec import capital, named, together
-from .roster import Roster, ends_of
+from ...rank_spec import capital, ends_of, named, together
+from .roster import Roster
 
 _TICK = 0.1
 

@@ -11,12 +11,12 @@ from contextlib import contextmanager, suppress
 import psutil
 from msgspec import structs
 
-from ...analysis.verdict import plural
 from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
+from ...panel.words import STOPPED_FOR
 from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
-from ...rank_spec import named, together
+from ...rank_spec import listed, named, together
 from ..output.failures import first_line
 
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
@@ -73,6 +73,9 @@ class Roster:
         self._heard: dict[int, float] = {}
         self._told: dict[int, int] = {}  # the last request whose answer told what its rank was doing
         self._errors: dict[int, str] = {}
+        self._stopped: dict[int, str] = {}  # those whose error only says that others failed, and which, in words
+        self._died: dict[int, float] = {}  # when, by `time.time`; 0 is unknown
+        self._begun: dict[int, float] = {}  # when the process that has not reported yet was known first
         self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell ended there, by two clocks, and how
         self._question = 0
         self._questions: list[Question] = []  # those whose answers somebody waits for: two at most
@@ -118,6 +121,7 @@ class Roster:
         """Record a rank's process: it is connected, and perhaps it can run cells."""
         with self._changed:
             self.hellos[hello.rank] = hello
+            self._begun.setdefault(hello.rank, time.time())
             if hello.attached:
                 self.attached.add(hello.rank)
             self._changed.notify_all()
@@ -197,9 +201,16 @@ class Roster:
         said = ((rank, self._snapshots.get(rank)) for rank in ranks if rank not in self.dead)
         return {rank: it.importing for rank, it in said if it is not None and it.run == run and it.importing}
 
-    def note_death(self, rank: int, status: int | None, *, oom: bool = False, why: str = "") -> str:
-        """Record the end of a rank's process; return it in words, which are ``why`` where that is given."""
+    def note_death(
+        self, rank: int, status: int | None, *, oom: bool = False, why: str = "", at: float | None = None
+    ) -> str:
+        """Record the end of a rank's process; return it in words, which are ``why`` where that is given.
+
+        ``at`` is when it ended, by `time.time`, and 0 if that is unknown; by default it has just ended.
+        """
         with self._changed:
+            if at is not None or rank not in self.dead:
+                self._died[rank] = time.time() if at is None else at
             self.dead[rank] = why or how_it_ended(status, oom=oom)
             for question in self._questions:
                 question.note(rank)
@@ -211,6 +222,7 @@ class Roster:
         with self._changed:
             for rank in ranks:
                 self.attached.discard(rank)
+                self._begun[rank] = time.time()
                 for known in (
                     self.dead,
                     self.registered,
@@ -219,6 +231,7 @@ class Roster:
                     self._heard,
                     self._told,
                     self._errors,
+                    self._stopped,
                     self._ended,
                 ):
                     known.pop(rank, None)
@@ -239,27 +252,34 @@ class Roster:
                 if snapshot is not None and snapshot.state == "starting":
                     self._ended[rank] = time.monotonic(), time.time(), "idle"
 
-    def note_error(self, rank: int, failure: Failure | None) -> None:
-        """Record how a rank's part of a cell has ended; keep one line of its last error."""
+    def note_error(self, rank: int, failure: Failure | None, culprits: Sequence[int] = ()) -> None:
+        """Record how a rank's part of a cell has ended; keep one line of its last error.
+
+        ``culprits`` are those because of whose failure it was stopped, if it has not failed by itself.
+        """
         with self._changed:
             self._errors.pop(rank, None)
+            self._stopped.pop(rank, None)
             if failure is not None:
                 self._errors[rank] = first_line(failure)
+                if culprits:
+                    self._stopped[rank] = f"{STOPPED_FOR}{named(culprits)}"
 
     def forget_errors(self) -> None:
         """Forget earlier errors: they are repaired, or belong to a cell before the one that begins."""
         with self._changed:
             self._errors.clear()
+            self._stopped.clear()
 
     def dead_among(self, ranks: Iterable[int]) -> list[int]:
         """Return those of some ranks whose process has ended."""
         return [rank for rank in ranks if rank in self.dead]
 
-    def views(self, *, stopped: bool = False) -> list[RankView]:
-        """Return the panel's rows, in rank order."""
-        return [self._view(place, stopped=stopped) for place in self.places]
+    def views(self, parted: tuple[float, str] | None = None) -> list[RankView]:
+        """Return the panel's rows, in rank order; ``parted`` is when the world was left or stopped, and which."""
+        return [self._view(place, parted) for place in self.places]
 
-    def _view(self, place: RankPlacement, *, stopped: bool) -> RankView:
+    def _view(self, place: RankPlacement, parted: tuple[float, str] | None) -> RankView:
         hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
         heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
         if snapshot is not None and heard > self._heard[place.rank]:
@@ -267,16 +287,23 @@ class Roster:
         elif snapshot is not None and 0 < (snapshot.run or 0) <= self._told.get(place.rank, 0):
             # It is from before the rank's answer, and no later one has come. What was no cell leaves the state alone.
             snapshot = structs.replace(snapshot, state=how or "idle", since=since or snapshot.since)
-        state, note = (snapshot.state if snapshot else "idle"), ""
+        if snapshot is not None:
+            state, note, since = snapshot.state, "", snapshot.since
+        else:  # a process that is new has not said anything yet
+            state, note = ("idle" if place.rank in self.attached else "starting"), ""
+            since = self._begun.get(place.rank, 0.0)
         if state in ("failed", "interrupted") and place.rank not in self._errors:
-            state = "idle"  # the failure was in a cell before the last one
-        if place.rank in self.dead:
-            state, note = "dead", self.dead[place.rank]
-        elif stopped:
-            state, note = "dead", "stopped"
+            state = "idle"  # the failure was in a cell before the last one: it has done nothing since
+        end = self.dead.get(place.rank)
+        ended = (self._died[place.rank], end) if end is not None else parted
+        if ended is not None:
+            state, (since, note) = "dead", ended
         elif snapshot is not None and state == "running" and snapshot.doing.waits:
             (op, *_) = snapshot.doing.waits
-            state, note = "waiting", f"{op.name} #{op.seq}"
+            state, note, since = "waiting", f"{op.name} #{op.seq}", min(op.since for op in snapshot.doing.waits)
+        elif state == "failed" and place.rank in self._stopped:
+            state, note = "interrupted", self._stopped[place.rank]
+        figures = snapshot if ended is None else None  # they would be those of a process that is no more
         return RankView(
             rank=place.rank,
             local_rank=place.local_rank,
@@ -285,11 +312,11 @@ class Roster:
             device=place.device,
             pid=hello.pid,
             state=state,
-            since=_since(snapshot, state),
-            memory=snapshot.memory if snapshot else 0,
-            pss=snapshot is not None and snapshot.pss,
-            device_memory=snapshot.device_memory if snapshot else 0,
-            device_total=snapshot.device_total if snapshot else 0,
+            since=since,
+            memory=figures.memory if figures else 0,
+            pss=figures is not None and figures.pss,
+            device_memory=figures.device_memory if figures else 0,
+            device_total=figures.device_total if figures else 0,
             note=note,
             error=self._errors.get(place.rank, ""),
         )
@@ -303,12 +330,6 @@ class Roster:
         return self._log_tail(key_of(rank), lines)
 
 
-def _since(snapshot: StatusReply | None, state: str) -> float:
-    if snapshot is None:
-        return time.time()
-    return min(op.since for op in snapshot.doing.waits) if state == "waiting" else snapshot.since
-
-
 def imports_of(importing: Mapping[int, str]) -> str:
     """Describe what ranks import, those that import the same together.
 
@@ -316,19 +337,4 @@ def imports_of(importing: Mapping[int, str]) -> str:
     'ranks 0,2 are importing sympy and rank 1 is importing pandas'
     """
     alike = together([*importing], [*importing.values()])
-    return _listed([f"{named(who)} {'are' if len(who) > 1 else 'is'} importing {what}" for what, who in alike.items()])
-
-
-def _listed(clauses: Sequence[str]) -> str:
-    return " and ".join([", ".join(clauses[:-1]), clauses[-1]] if len(clauses) > 1 else clauses)
-
-
-def ends_of(ranks: Iterable[int], causes: Mapping[int, str]) -> str:
-    """Describe how each of some dead ranks has ended, those that ended alike together.
-
-    >>> ends_of([1, 2, 3], {1: "was killed by SIGKILL", 2: "ended with exit code 3", 3: "was killed by SIGKILL"})
-    'ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3'
-    """
-    ranks = list(ranks)
-    alike = together(ranks, [causes[rank] for rank in ranks])
-    return _listed([f"{named(who)} {plural(cause) if len(who) > 1 else cause}" for cause, who in alike.items()])
+    return listed([f"{named(who)} {'are' if len(who) > 1 else 'is'} importing {what}" for what, who in alike.items()])

@@ -200,7 +200,10 @@ class CellExecutor:
                 _print(self._told.popleft())
         if failures:
             interrupted = [rank for rank, done in answers.items() if done.interrupted]
-            error = syntax_error(failures, request.ranks) or cell_error(failures, range(self._size()))
+            stopped = [rank for rank, failure in failures.items() if request.stopped(rank, failure)]
+            error = syntax_error(failures, request.ranks) or cell_error(
+                failures, range(self._size()), stopped, interrupted if request.interrupted else ()
+            )
             if len(interrupted) == len(failures) and request.interrupted:
                 raise Interrupted(f"the cell was interrupted on {rank_specs.named(interrupted)}.")
             raise error
@@ -223,6 +226,13 @@ class CellExecutor:
         if output is not None and items:
             self._outputs.note(message.run, items)
             output.feed(rank, items)
+
+    def culprits(self, rank: int, done: Done) -> list[int]:
+        """Return because of whose failure a rank was stopped, if this answer says no more than that."""
+        cell = self.cell
+        if cell is None or cell[0].id != done.id or done.failure is None:
+            return []
+        return cell[0].culprits if cell[0].stopped(rank, done.failure) else []
 
     def ended(self, rank: int, done: Done) -> bool:
         """Note the end of a rank's part: what it prints from now on is late.

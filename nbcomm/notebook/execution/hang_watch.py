@@ -19,7 +19,7 @@ from ...faults import Faults
 from ...protocol import CollectiveState, Done, PendingCall
 from ...protocol.requests import LONGEST_IMPORT
 from ...threads import keep
-from ..cluster.roster import ends_of, imports_of
+from ..cluster.roster import imports_of
 from ..output.failures import first_line
 
 if TYPE_CHECKING:
@@ -180,15 +180,15 @@ class HangWatch:
                 output.notice(late)
             return
         reports = self._reports(request, answers)
-        cut = _cut_off(reports)
+        cut, dead = _cut_off(reports)
         if cut:
-            self._generations.abort(request, "HangError", cut)
+            self._generations.abort(request, "HangError", cut, dead)
             return
         verdict = judge(reports)
         if verdict.hopeless:
             certain = self._certain(verdict, request)
             if certain is not None:
-                self._generations.abort(request, "HangError", certain.text)
+                self._generations.abort(request, "HangError", certain.text, certain.culprits)
                 if output is not None:
                     output.notice("")  # its error says it all
             return
@@ -241,7 +241,7 @@ class HangWatch:
         """Return the notice for a cell whose waits may still end: which ranks died, and which wait is long."""
         died = self._roster.dead_among(request.ranks)
         if died:
-            yield f"{ends_of(died, self._roster.dead)}; the other ranks keep running"
+            yield f"{rank_specs.ends_of(died, self._roster.dead)}; the other ranks keep running"
         if _old([op for wait in verdict.waits for op in wait.ops]):
             yield verdict.text
         if threads and any(_old(report.doing.beside) for report in reports.values()):
@@ -292,13 +292,15 @@ def _old(ops: Sequence[PendingCall]) -> bool:
     return bool(ops) and time.time() - min(op.since for op in ops) > _SHOW_AFTER
 
 
-def _cut_off(reports: dict[int, RankReport]) -> str:
-    """Say whose death cut off a call that was under way; an empty text if none was."""
+def _cut_off(reports: dict[int, RankReport]) -> tuple[str, list[int]]:
+    """Say whose death cut off a call that was under way, and return those; an empty text if none was.
+
+    How they have ended, the error of those themselves says, which stands above this one.
+    """
     gone = {rank for rank, report in reports.items() if report.state == "dead"}
     for report in reports.values() if gone else ():
         for op in report.doing.waits if report.state == "running" else ():
             if op.lost and (dead := [rank for rank in op.members if rank in gone]):
                 where = f" ({op.line})" if op.line else ""
-                ends = ends_of(dead, {rank: reports[rank].note for rank in dead})
-                return f"{op.name} #{op.seq}{where} was cut off: {ends}."
-    return ""
+                return f"{op.name} #{op.seq}{where} was cut off by the death of {rank_specs.named(dead)}.", dead
+    return "", []

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from ...analysis.verdict import plural
 from ...errors import CellError, CellSyntaxError, RankDiedError
 from ...protocol import Failure
-from ...rank_spec import capital, named, together
+from ...rank_spec import capital, others_stopped, said_of, together
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 
@@ -33,14 +32,17 @@ def death_of(ranks: Sequence[int], cause: str, without_heal: str = "") -> Failur
     >>> death_of([1], "was killed by SIGKILL").message
     'Rank 1 was killed by SIGKILL. Type %distributed heal to put a new process in its place.'
     """
-    if without_heal:
-        return dead(f"{_ended(ranks, cause)} {without_heal}")
+    return dead(f"{_ended(ranks, cause)} {without_heal or f'{healing(ranks)}.'}")
+
+
+def healing(ranks: Sequence[int]) -> str:
+    """Return what to do about dead ranks that can be replaced, without the full stop."""
     places = "new processes in their places" if len(ranks) > 1 else "a new process in its place"
-    return dead(f"{_ended(ranks, cause)} Type %distributed heal to put {places}.")
+    return f"Type %distributed heal to put {places}"
 
 
 def _ended(ranks: Sequence[int], cause: str) -> str:
-    return f"{capital(named(ranks))} {plural(cause) if len(ranks) > 1 else cause}."
+    return f"{capital(said_of(ranks, cause))}."
 
 
 def dead(sentence: str) -> Failure:
@@ -70,30 +72,48 @@ def _is_death(failure: Failure, rank: int, cause: str) -> bool:
     return failure.name == _DEATH and failure.message.startswith(_ended([rank], cause))
 
 
-def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> CellError:
+def cell_error(
+    failures: Mapping[int, Failure],
+    world_ranks: Sequence[int],
+    stopped: Collection[int] = (),
+    interrupted: Collection[int] = (),
+) -> CellError:
     """Make the exception that a failed cell raises in the notebook.
 
-    The smallest group comes first: if one rank fails by itself and the others fail because of it, that one is what to
-    read. Before it come those that have died.
+    Only ranks that have failed by themselves count as failed, and are named; of the others it is said how many they
+    are. The smallest group comes first, and before it those that have died, and behind all those that were stopped.
 
     Args:
         failures: what each failed rank raised; at least one.
         world_ranks: all ranks that ran the cell.
+        stopped: those of them that were only stopped because others failed.
+        interrupted: those that only the user's interrupt has ended.
 
     >>> failure = Failure("ZeroDivisionError", "division by zero", "Traceback ...")
     >>> str(cell_error({1: failure, 3: failure}, [0, 1, 2, 3]))
     '2 of 4 ranks failed: [1,3] ZeroDivisionError: division by zero'
+    >>> str(cell_error({1: failure, 0: Failure("HangError", "…", "")}, [0, 1], stopped=[0]))
+    '1 of 2 ranks failed: [1] ZeroDivisionError: division by zero; 1 other was stopped for it'
     """
     alike: dict[Failure, list[int]] = {}
     for rank in sorted(failures):
         alike.setdefault(_without_addresses(failures[rank]), []).append(rank)
     groups = [(_common(key, [failures[rank] for rank in ranks]), ranks) for key, ranks in alike.items()]
-    ordered = sorted(groups, key=lambda group: (group[0].name != _DEATH, len(group[1]), group[1][0]))
-    named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in ordered[:_NAMED]]
-    kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in ordered[:_NAMED]]
-    more = [f"and {len(ordered) - _NAMED} more"] if len(ordered) > _NAMED else []
-    total = len(world_ranks)
-    failed = f"{len(failures)} of {total} rank{'s' if total > 1 else ''} failed: "
+    others = {*stopped, *interrupted} if len({*stopped, *interrupted}) < len(failures) else set[int]()
+    ordered = sorted(
+        groups,
+        key=lambda group: (others.issuperset(group[1]), group[0].name != _DEATH, len(group[1]), group[1][0]),
+    )
+    own = [(failure, mine) for failure, ranks in ordered if (mine := [rank for rank in ranks if rank not in others])]
+    named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in own[:_NAMED]]
+    kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in own[:_NAMED]]
+    more = [f"and {len(own) - _NAMED} more"] if len(own) > _NAMED else []
+    count, total = len(failures) - len(others), len(world_ranks)
+    more += [others_stopped(n, count)] if (n := len(others.difference(interrupted))) else []
+    more += (
+        [f"{n} {'others were' if n > 1 else 'other was'} interrupted"] if (n := len(others & {*interrupted})) else []
+    )
+    failed = f"{count} of {total} rank{'s' if total > 1 else ''} failed: "
     rendered = []
     for i, (failure, ranks) in enumerate(ordered):
         if i < _WHOLE and failure.traceback:
@@ -105,7 +125,9 @@ def cell_error(failures: Mapping[int, Failure], world_ranks: Sequence[int]) -> C
     tracebacks = {rank: failure.traceback for rank, failure in failures.items()}
     # The displayed traceback has the messages above its last line; the exception has them in its text.
     summary = failed + "; ".join(kinds + more)
-    return CellError(failed + "; ".join(named + more), tracebacks, "\n".join(rendered), summary)
+    *first, last = [*named, *more]
+    said = "; ".join([*(part.rstrip(".") for part in first), last])
+    return CellError(failed + said, tracebacks, "\n".join(rendered), summary)
 
 
 def _without_addresses(failure: Failure) -> Failure:

@@ -24,18 +24,28 @@ def heal(session: Session, ranks: str | None = None) -> str:
     """Replace the processes of dead ranks, or of these."""
     began = time.monotonic()
     replaced = session.heal(ranks)
-    healed = in_words(replaced, time.monotonic() - began)
+    living = [view.rank for view in session.views() if view.state != "dead"]
+    healed = in_words(replaced, time.monotonic() - began, session.ranks, living)
     moved = said_of_missing(session.home) if replaced else ""
     return "\n".join([healed, *filter(None, [moved]), *session.troubles])
 
 
-def in_words(healed: Sequence[str], seconds: float) -> str:
-    """Describe what was healed."""
+def in_words(healed: Sequence[str], seconds: float, world: Sequence[int], living: Sequence[int]) -> str:
+    """Describe what was healed in a world of these ranks, of which these live.
+
+    >>> in_words(["rank 1"], 0.21, [0, 1, 2], [0, 1, 2])
+    'Rank 1 is back after 0.2 s, without variables; the others kept theirs.'
+    >>> in_words(["rank 0", "rank 1"], 0.21, [0, 1], [0, 1])
+    'Ranks 0-1 are back after 0.2 s, without variables.'
+    """
     if not healed:
         return "All processes are alive, so there was nothing to heal."
     ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
     others = [word for word in healed if not word.startswith("rank ")]
     text = " and ".join([*others, *([named(ranks)] if ranks else [])])
-    without = ", without variables; the others kept theirs" if ranks else ""
+    kept = sorted(set(living) - set(ranks))
+    who = "the others" if len(kept) > 1 and len(kept) + len(ranks) == len(world) else named(kept)
+    theirs = f"; {who} kept {'theirs' if len(kept) > 1 else 'its own'}" if kept else ""
+    without = f", without variables{theirs}" if ranks else ""
     are = "is" if len(healed) == 1 else "are"
     return f"{capital(text)} {are} back after {seconds:.1f} s{without}."

@@ -16,13 +16,13 @@ from ...errors import RankDiedError, StateError
 from ...panel.words import took
 from ...protocol import Run, rank_lists
 from ..cluster.pending import UNSENT
-from ..cluster.roster import ends_of
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
 from ..execution.introspection import PATIENCE, Answer, Introspections
 from ..execution.transfers import Transfers
 from ..output.cell_options import CellOptions
 from ..output.cell_output import CellOutput
+from ..output.failures import healing
 from ..variables.queries import VariableQueries
 from . import script_cells
 from .cell_log import CellLog
@@ -299,6 +299,9 @@ class Commands:
 
     # ── on which ranks ────────────────────────────────────────────────────────────────────────────────────
 
+    def _hear_ends(self) -> None:
+        """Wait until each end of a process that can be seen by now is reported."""
+
     def _check_running(self) -> None:
         if self._stopped:
             raise StateError("This world is stopped; start one with %distributed start.")
@@ -314,9 +317,9 @@ class Commands:
     def _choose(self, ranks: str | Iterable[int] | None, *, replacing: bool = False) -> list[int]:
         self._check_running()
         chosen = self._resolve(ranks)
-        gone = [] if replacing else self._roster.dead_among(chosen)
-        if gone:
-            raise RankDiedError(self._died(gone))
+        if not replacing and self._roster.dead_among(chosen):
+            self._hear_ends()  # whom is left to choose, is said of now
+            raise RankDiedError(self._died(self._roster.dead_among(chosen)))
         # If some are replaced, all ranks re-form their groups.
         busy = sorted(self._dispatcher.busy() & set(self.ranks if replacing else chosen))
         if busy and not self._executor.taken:
@@ -330,12 +333,11 @@ class Commands:
     def _died(self, gone: Sequence[int]) -> str:
         """Tell which ranks are dead, and what to do."""
         roster, others = self._roster, bool(self._roster.living)
-        ends = rank_specs.capital(ends_of(gone, roster.dead))
+        ends = rank_specs.capital(rank_specs.ends_of(gone, roster.dead))
         remedies = list(filter(None, dict.fromkeys(roster.without_heal(rank) for rank in gone)))
         if not remedies:
-            places = "new processes in their places" if len(gone) > 1 else "a new process in its place"
-            keep = " (the others keep their variables)" if others else ""
-            remedies = [f"Type %distributed heal to put {places}{keep}{', or choose other ranks with -r' * others}."]
+            also = " (the others keep their variables), or choose other ranks with -r" if others else ""
+            remedies = [f"{healing(gone)}{also or ', or %distributed restart for a new world'}."]
         elif others:
             remedies.append("The other ranks can be chosen with -r.")
         return f"{ends}; nothing was run. {' '.join(remedies)}"

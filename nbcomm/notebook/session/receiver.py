@@ -95,7 +95,7 @@ class Receiver:
         self._roster.note_doing(rank, self._generations.number, done)
         try:
             if self._executor.ended(rank, done):
-                self._roster.note_error(rank, done.failure)
+                self._roster.note_error(rank, done.failure, self._executor.culprits(rank, done))
                 state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
                 self._roster.note_end(rank, state)  # as it will say itself when it is asked
         finally:  # somebody waits for it

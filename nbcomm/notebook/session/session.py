@@ -90,6 +90,7 @@ class Session(Commands):
         self._roster = Roster(nodes.log_tail, nodes.without_heal)
         self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
         self._stopped = False
+        self._parted: tuple[float, str] | None = None
         self._parting = threading.RLock()
         self._folder = ""
         self._word: WorldInfo | None = None  # what another notebook needs to know
@@ -308,7 +309,9 @@ class Session(Commands):
             raise Interrupted
 
     def _hang_up(self, last: Stop | None) -> None:
-        self._stopped = self._generations.over = True
+        how = "was stopped" if last is not None else "was left"
+        self._stopped, self._parted = True, (time.time(), how)
+        self._generations.over = True
         take_all(
             lambda: atexit.unregister(self._leave_or_stop),
             self._watch.close if self._watch is not None else lambda: None,
@@ -316,7 +319,7 @@ class Session(Commands):
             lambda: self._say_farewell(last),
             lambda: self.link.deliver_to(None),
             self._widgets.close,
-            lambda: self._dispatcher.close("was stopped" if last is not None else "was left"),
+            lambda: self._dispatcher.close(how),
             self._close_panel,
         )
 
@@ -407,7 +410,7 @@ class Session(Commands):
 
     def views(self) -> list[RankView]:
         """Return the panel's rows."""
-        return self._roster.views(stopped=self._stopped)
+        return self._roster.views(self._parted)
 
     def log(self, rank: int) -> str:
         """Return the end of a rank's log."""
@@ -489,6 +492,9 @@ class Session(Commands):
         """
         self._ask(_DEATH_PATIENCE)
         return self._processes.dead()
+
+    def _hear_ends(self) -> None:
+        self._processes.dead()
 
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""

@@ -36,6 +36,8 @@ export function ladderLine(ladder) {
     const some = having(rung.marks, mark);
     const what = parts.length ? "it" : `${rung.name} #${rung.seq}`;
     if (some.length && mark === "m") parts.push(`${named(some)} ${absence(rung, some.length > 1)}`);
+    else if (some.length && mark === "f" && rung.marks.includes("m"))
+      parts.push(`${named(some)} ${some.length > 1 ? "were" : "was"} stopped in it`); // not their fault
     else if (some.length)
       parts.push(`${named(some)} ${some.length > 1 ? several : one} ${what}`.replace(/ than it$/, ""));
   }

@@ -100,12 +100,22 @@ export function amount(size) {
 
 /** @param {Rank[]} ranks @param {number} now  @returns {string} what the ranks do, culprits first */
 export function sentence(ranks, now) {
+  const culprits = ranks.filter((r) => r.state === "dead" || r.state === "failed").length;
   const parts = URGENCY.slice(0, -1).flatMap((state) => {
-    const some = ranks.filter((r) => r.state === state);
-    return inOnePhrase(state, some).map((alike) => phrase(state, alike, now));
+    const stopped = culprits && state === "interrupted" ? ranks.filter(isStopped).length : 0;
+    const some = ranks.filter((r) => r.state === state && !(stopped && isStopped(r)));
+    const phrases = inOnePhrase(state, some).map((alike) => phrase(state, alike, now));
+    return stopped ? [othersStopped(stopped, culprits), ...phrases] : phrases;
   });
   return parts.join(" · ") || (ranks.length > 1 ? "all ranks idle" : "the rank is idle");
 }
+
+/** @param {Rank} r  whether it has not failed by itself */
+const isStopped = (r) => r.state === "interrupted" && r.note.startsWith("was stopped for ");
+
+/** @param {number} others @param {number} culprits  because of whose failure they were stopped */
+const othersStopped = (others, culprits) =>
+  `${others === 1 ? "1 other was" : `${others} others were`} stopped for ${culprits === 1 ? "it" : "them"}`;
 
 /** @param {string} state @param {Rank[]} some @returns {Rank[][]} of the dead only those that ended alike: each has its
  * own cause */
@@ -129,9 +139,9 @@ function phrase(state, some, now) {
   // A failed rank without a note shows its error; in other states the error may be from an earlier cell.
   const notes = new Set(some.map((r) => oneLine(r.note || (r.state === "failed" ? r.error : ""))));
   const [one] = notes.size === 1 ? notes : [""];
-  const all = state === "dead" && some.length > 1 ? plural(one) : one;
-  const note = all && ` (${all.length <= NOTE ? all : `${all.slice(0, NOTE - 1)}…`})`;
-  if (state === "dead") return `${who} died${note}`;
+  const short = one.length <= NOTE ? one : `${one.slice(0, NOTE - 1)}…`;
+  if (state === "dead") return `${who} ${(some.length > 1 ? plural(short) : short) || "died"}`;
+  const note = short && ` (${short})`;
   if (state === "failed" || state === "interrupted") return `${who} ${state}${note}`;
   if (state === "waiting") return `${who} waiting for ${since}${note}`;
   return `${state} for ${since} on ${who}${note}`;

@@ -71,3 +71,15 @@ def test_who_waits_is_woken_by_the_first_failure_too() -> None:
         assert not request.wait(60)
     thread.join()
     assert list(request.failures()) == [1, 2]
+
+
+def test_who_only_says_that_it_was_ended_because_of_others_was_stopped() -> None:
+    request, hang = PendingRequest(7, [0, 1, 2]), Failure("HangError", "was cut off", "t")
+    assert not request.stopped(0, hang), "it was ended, but nobody has failed"
+    request.blame([5])
+    assert not request.stopped(0, hang), "nobody of those that were asked has failed"
+    request.blame([1, 5])
+    assert request.culprits == [1]
+    assert request.stopped(0, hang)
+    assert not request.stopped(0, Failure("ValueError", "at the same time", "t"))
+    assert not request.stopped(1, hang)

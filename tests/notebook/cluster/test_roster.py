@@ -11,8 +11,9 @@ from msgspec import structs
 
 from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.node.processes.exit_status import how_it_ended
-from nbcomm.notebook.cluster.roster import Roster, ends_of
+from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.protocol import CollectiveState, Done, Failure, Hello, StatusReply
+from nbcomm.rank_spec import ends_of
 from nbcomm.world_dir import WorldDir
 
 
@@ -117,6 +118,78 @@ def test_a_dead_rank_stays_dead(roster: Roster) -> None:
     assert roster.views()[2].state == "dead"
     assert "killed by SIGKILL" in roster.views()[2].note
     assert roster.dead_among([0, 2]) == [2]
+
+
+def test_a_rank_is_dead_since_its_death_and_has_no_figures(roster: Roster, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter((100.0, 200.0, 300.0))
+    monkeypatch.setattr("nbcomm.notebook.cluster.roster.time.time", lambda: next(clock))
+    roster.note(2, StatusReply(2, 102, "idle", 5.0, None, 1000, 2000, 3000, pss=True))
+    roster.note_death(2, -signal.SIGKILL)
+    dead = roster.views()[2]
+    assert (dead.state, dead.since, dead.note) == ("dead", 100.0, "was killed by SIGKILL")
+    assert (dead.memory, dead.device_memory, dead.device_total, dead.pss) == (0, 0, 0, False)
+    assert dead.pid == 102, "the system's log names it"
+    roster.note_death(2, -signal.SIGKILL)  # it is told once more
+    assert roster.views()[2].since == 100.0
+
+
+def test_a_rank_that_another_notebook_has_seen_die_is_dead_since_nobody_knows_when(roster: Roster) -> None:
+    roster.note_death(1, None)  # as it is told by the node
+    roster.note_death(1, None, at=0.0)
+    assert (roster.views()[1].state, roster.views()[1].since) == ("dead", 0.0)
+
+
+def test_a_rank_that_could_not_be_replaced_is_dead_since_its_first_death(
+    roster: Roster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = iter((100.0, 200.0, 300.0))
+    monkeypatch.setattr("nbcomm.notebook.cluster.roster.time.time", lambda: next(clock))
+    roster.note_death(1, 3)
+    how = roster.dead[1]
+    roster.begin_again([1])
+    starting = roster.views()[1]
+    assert (starting.state, starting.since, starting.memory) == ("starting", 200.0, 0)
+    roster.dead[1] = how  # as `Processes._replace` does
+    assert (roster.views()[1].since, roster.views()[1].note) == (100.0, "ended with exit code 3")
+
+
+@pytest.mark.parametrize("how", ["was stopped", "was left"])
+def test_the_ranks_of_a_world_that_is_stopped_are_dead_since_then_and_have_no_figures(roster: Roster, how: str) -> None:
+    roster.note(1, StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0))
+    roster.note_death(2, 3, at=7.0)
+    rows = roster.views((50.0, how))
+    assert [(row.state, row.since, row.note, row.memory) for row in rows] == [
+        ("dead", 50.0, how, 0),
+        ("dead", 50.0, how, 0),
+        ("dead", 7.0, "ended with exit code 3", 0),
+    ]
+
+
+def test_a_rank_that_was_stopped_for_another_has_not_failed(roster: Roster) -> None:
+    for rank, failure, culprits in (
+        (0, Failure("HangError", "was cut off", ""), [1]),
+        (1, Failure("ValueError", "bad", ""), []),
+    ):
+        roster.note(rank, StatusReply(rank, 100 + rank, "running", 5.0, 3, 1000, 0, 0))
+        roster.note_error(rank, failure, culprits)
+        roster.note_end(rank, "failed")
+    views = roster.views()
+    assert [(view.state, view.note) for view in views[:2]] == [
+        ("interrupted", "was stopped for rank 1"),
+        ("failed", ""),
+    ]
+    roster.note(0, StatusReply(0, 100, "failed", 6.0, None, 1000, 0, 0))
+    assert roster.views()[0].state == "interrupted", "the rank itself does not know"
+    roster.forget_errors()
+    assert (roster.views()[0].state, roster.views()[0].note) == ("idle", "")
+
+
+def test_a_rank_that_has_said_nothing_yet_is_idle_since_it_is_there(
+    roster: Roster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = roster.views()[0].since
+    monkeypatch.setattr("nbcomm.notebook.cluster.roster.time.time", lambda: before + 60)
+    assert (roster.views()[0].state, roster.views()[0].since) == ("idle", before)
 
 
 def test_silence_ends_with_a_word_or_a_death(roster: Roster) -> None:

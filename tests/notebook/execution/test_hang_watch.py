@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -37,6 +37,7 @@ class World:
         self.meanwhile: Any = lambda: None
         self.notices: list[str] = []
         self.aborted: list[tuple[str, str]] = []
+        self.culprits: list[int] = []
         anything: Any = self
         self.watch = HangWatch(
             anything,
@@ -89,8 +90,9 @@ class World:
     def ending_for(self, _: PendingRequest) -> float:
         return self.ended_ago
 
-    def abort(self, _: PendingRequest, kind: str, text: str) -> None:
+    def abort(self, _: PendingRequest, kind: str, text: str, culprits: Sequence[int]) -> None:
         self.aborted.append((kind, text))
+        self.culprits = [*culprits]
 
     # The cell's output.
 
@@ -125,6 +127,7 @@ def test_a_hopeless_wait_ends_the_cell_and_is_in_its_error_alone(world: World) -
     notice, waiting, [(kind, text)] = world.judged()
     assert (notice, waiting, kind) == ("", "", "HangError")
     assert "rank 1 has finished the cell" in text
+    assert world.culprits == [], "nobody has failed"
 
 
 def in_send(number: int, peer: int) -> CollectiveState:
@@ -160,16 +163,16 @@ def test_what_a_rank_raised_is_the_reason(world: World) -> None:
     world.states[0] = stuck(6)
     world.request.answer(1, Done(RUN, failure=failure(1, ValueError("no"))))
     assert "rank 1 failed (" in world.judged()[2][0][1]
+    assert world.culprits == [1]
 
 
 def test_a_death_is_told_at_once_and_ends_the_cell_where_it_cut_off_a_call(world: World) -> None:
     world.dead = {1: "was killed by SIGKILL"}
     assert world.judged() == ("rank 1 was killed by SIGKILL; the other ranks keep running", "", [])
     world.states[0] = stuck(0, lost=True)
-    assert world.judged()[2] == [
-        ("HangError", "barrier #1 (line 1: barrier()) was cut off: rank 1 was killed by SIGKILL.")
-    ]
+    assert world.judged()[2] == [("HangError", "barrier #1 (line 1: barrier()) was cut off by the death of rank 1.")]
     assert len(world.notices) == 1
+    assert world.culprits == [1]
 
 
 def test_a_cell_that_was_ended_and_goes_on_is_told_how_to_replace_the_ranks(world: World) -> None:
@@ -208,7 +211,7 @@ def test_a_cell_is_told_which_library_its_end_waits_for(world: World) -> None:
     assert world.judged()[0] == "", "the import has ended, and the cell is about to"
 
 
-def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
+def test_a_call_that_deaths_cut_off_names_each_and_leaves_their_ends_to_their_own_errors() -> None:
     op = PendingCall("collective", "all_reduce", "0", "0-3", 1, "", "line 2: all_reduce(x)", 0.0, lost=True)
     reports = {
         0: RankReport(0, "running", doing=CollectiveState({"0": 1}, waits=[op])),
@@ -217,8 +220,8 @@ def test_a_call_that_deaths_cut_off_names_each_with_its_own_end() -> None:
         3: RankReport(3, "dead", "was killed by SIGKILL"),
     }
     assert _cut_off(reports) == (
-        "all_reduce #1 (line 2: all_reduce(x)) was cut off: "
-        "ranks 1,3 were killed by SIGKILL and rank 2 ended with exit code 3."
+        "all_reduce #1 (line 2: all_reduce(x)) was cut off by the death of ranks 1-3.",
+        [1, 2, 3],
     )
 
 

@@ -78,3 +78,39 @@ def test_failures_that_differ_in_the_address_of_an_object_are_one():
     error = cell_error(failed, range(4))
     assert str(error) == "3 of 4 ranks failed: [0-2] KeyError: <__main__.A object at 0x…>"
     assert error.tracebacks[1].endswith(texts[1]), "each rank's own is kept"
+
+
+HANG = Failure(
+    "HangError", "all_reduce #1 was cut off by the death of rank 5.", "HangError: all_reduce #1 was cut off …"
+)
+BAD = Failure("ValueError", "bad", "Traceback\nValueError: bad")
+
+
+def test_who_was_only_stopped_does_not_count_as_failed_and_comes_last():
+    others = [rank for rank in range(16) if rank != 5]
+    error = cell_error({**dict.fromkeys(others, HANG), 5: BAD}, range(16), others)
+    assert str(error) == "1 of 16 ranks failed: [5] ValueError: bad; 15 others were stopped for it"
+    *shown, last = error._render_traceback_()
+    assert last == "CellError: 1 of 16 ranks failed: [5] ValueError; 15 others were stopped for it"
+    text = "\n".join(shown)
+    assert text.index("ValueError: bad") < text.index("HangError: all_reduce #1 was cut off"), (
+        "where they were is shown"
+    )
+    assert error.ranks == list(range(16)), "none of them has finished the cell"
+
+
+def test_the_stopped_come_last_even_if_they_are_fewer():
+    error = cell_error({0: HANG, 1: BAD, 2: BAD}, range(4), [0])
+    assert str(error) == "2 of 4 ranks failed: [1-2] ValueError: bad; 1 other was stopped for them"
+    assert error._render_traceback_()[0].endswith("[1-2]\x1b[0m")
+
+
+def test_who_was_interrupted_by_hand_does_not_count_as_failed():
+    pressed = Failure("KeyboardInterrupt", "", "KeyboardInterrupt")
+    error = cell_error({0: pressed, 1: BAD, 2: pressed}, range(3), [], [0, 2])
+    assert str(error) == "1 of 3 ranks failed: [1] ValueError: bad; 2 others were interrupted"
+
+
+def test_where_nobody_is_to_blame_all_have_failed():
+    error = cell_error({0: HANG, 2: HANG}, range(3), [0, 2])
+    assert str(error).startswith("2 of 3 ranks failed: [0,2] HangError: ")

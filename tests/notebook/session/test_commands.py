@@ -55,6 +55,16 @@ def test_each_dead_rank_is_named_with_its_own_end(
     assert str(raised.value).startswith(says)
 
 
+def test_of_those_that_die_together_none_is_advised_though_their_ends_are_told_one_by_one(
+    commands: Commands, roster: Roster
+) -> None:
+    roster.note_death(0, SIGKILL)
+    commands._hear_ends = lambda: [roster.note_death(rank, SIGKILL) for rank in (1, 2, 3)]  # type: ignore[method-assign]
+    with pytest.raises(RankDiedError, match=r"^Ranks 0-3 were killed by SIGKILL; nothing was run") as raised:
+        commands._choose(None)
+    assert "-r" not in str(raised.value)
+
+
 def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
     roster.note_death(1, SIGKILL)
     assert commands._choose("!1") == [0, 2, 3]
@@ -65,7 +75,7 @@ def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
     [
         ([1], "Type restart.", "nothing was run. Type restart. The other ranks can be chosen with -r."),
         ([0, 1, 2, 3], "Type restart.", "nothing was run. Type restart."),
-        ([0, 1, 2, 3], "", "nothing was run. Type %distributed heal to put new processes in their places."),
+        ([0, 1, 2, 3], "", "put new processes in their places, or %distributed restart for a new world."),
         ([1], "", "a new process in its place (the others keep their variables), or choose other ranks with -r."),
     ],
 )

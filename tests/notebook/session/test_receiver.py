@@ -21,6 +21,7 @@ from nbcomm.protocol import (
     CallRecord,
     CollectiveState,
     Done,
+    Failure,
     FromRank,
     Hello,
     InputCancelled,
@@ -54,6 +55,9 @@ class Told:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *args: self.calls.append((name, *args))
+
+    def culprits(self, rank: int, done: Done) -> list[int]:
+        return [0] if done.failure is not None and done.failure.name == "HangError" else []
 
     def ended(self, rank: int, done: Done) -> bool:
         self.calls.append(("ended", rank))
@@ -102,8 +106,18 @@ def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
     done = Done(RUN, failure=failure(1, ValueError("no")), doing=CollectiveState(), broken=True)
     receiver(told).receive(1, done, ["frame"])
     assert told.names == ["note_doing", "ended", "note_error", "note_end", "hear"]
-    assert told.calls[-2:] == [("note_end", 1, "failed"), ("hear", 1, done, ["frame"])]
+    assert told.calls[-3:] == [
+        ("note_error", 1, done.failure, []),
+        ("note_end", 1, "failed"),
+        ("hear", 1, done, ["frame"]),
+    ]
     assert told.stale
+
+
+def test_because_of_whom_a_rank_was_stopped_is_noted(told: Told) -> None:
+    done = Done(RUN, failure=Failure("HangError", "was cut off", ""))
+    receiver(told).receive(1, done, [])
+    assert ("note_error", 1, done.failure, [0]) in told.calls
 
 
 def test_an_answer_that_is_no_cells_is_only_given(told: Told) -> None:
