@@ -56,3 +56,62 @@ def test_waits_verdicts_and_deaths_are_seen_and_mended(notebook: Callable[..., N
     assert "[2] (4, None)" in book.cell(7).inner_text()
     assert "[3] (4, 3)" in book.cell(7).inner_text()
     assert book.errors == []
+
+
+FAILS = "%%distributed\nx = torch.ones(4)\nif rank == 2:\n    raise ValueError('bad batch')\nall_reduce(x)"
+DIES = "%%distributed\nif rank == 1:\n    os.kill(os.getpid(), 9)\nall_reduce(x)"
+LATER = "import time\ntime.sleep(4)\n%distributed status"
+
+
+def _figure(row: Any, name: str) -> str:
+    return str(row.locator(f".{name}").inner_text())
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize(("size", "theme"), [(4, "light"), (16, "dark")])
+def test_one_rank_fails_and_one_dies_and_the_others_were_only_stopped_for_it(
+    notebook: Callable[..., Notebook], server: Server, size: int, theme: str
+) -> None:
+    server.choose_theme(theme)
+    book = notebook(
+        f"stopped-{size}.ipynb",
+        "%load_ext nbcomm",
+        f"%distributed start -n {size}",
+        "%%distributed\nimport os",
+        FAILS,
+        DIES,
+        LATER,
+        "%distributed heal",
+        viewport={"width": 1200, "height": 1400},
+    )
+    book.page.set_default_timeout(60_000)
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+    sentence, chips = book.page.locator(".nbcomm-live .headline"), book.page.locator(".nbcomm-live .chips")
+    for cell, said, count in (
+        (3, f"rank 2 failed (ValueError: bad batch) · {size - 1} others were stopped for it", "1 failed"),
+        (4, f"rank 1 was killed by SIGKILL · {size - 1} others were stopped for it", "1 dead"),
+    ):
+        book.start(cell)
+        book.idle()
+        sentence.filter(has_text=said).wait_for()
+        chips.filter(has_text=count).filter(has_text=f"{size - 1} interrupted").wait_for()
+        shown = book.cell(cell).inner_text()
+        assert f"CellError: 1 of {size} ranks failed" in shown
+        assert f"{size - 1} others were stopped for it" in shown
+        shoot(book.page, f"stopped-{size}-{cell}-{theme}")
+    assert shown.count("killed by SIGKILL") == 1
+    book.run(5)  # the time of the dead is that since the death, and not since the end of the cell before
+    status = book.cell(5).inner_text()
+    (dead,) = [line for line in status.splitlines() if " dead " in line]
+    assert "–" in dead, "it has no memory"
+    if size == 4:
+        card = book.page.locator(".nbcomm-live .card[data-mood=dead]")
+        assert _figure(card, "process") == "cpu"
+        assert _figure(card, "since").startswith("for ")
+        assert _figure(card, "blame") == "was killed by SIGKILL"
+    shoot(book.page, f"stopped-{size}-later-{theme}")
+    book.run(6)
+    assert "Rank 1 is back" in book.cell(6).inner_text()
+    assert book.errors == []

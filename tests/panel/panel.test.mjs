@@ -120,7 +120,7 @@ test("the first lines and a rank's line", () => {
   assert.match(panel.place({ ...world.ranks[0], pss: true }), / · 1 MiB PSS$/);
   assert.equal(
     panel.place(world.ranks[2]),
-    "rank 2 · local rank 0 · node 1 (host) · cpu · pid 102 · – · GPU 2.0 GiB of 8.0 GiB",
+    "rank 2 · local rank 0 · node 1 (host) · cpu · pid 102 · GPU 2.0 GiB of 8.0 GiB",
   );
 });
 

@@ -13,10 +13,10 @@ import {
   counts,
   duration,
   endsSoon,
+  figures,
   GLYPHS,
   gpu,
   jobLine,
-  memory,
   mood,
   nodeOf,
   oneLine,
@@ -210,7 +210,7 @@ export class View {
     fill(el, "blame", blame);
     fill(el, "word", r.state);
     fill(el, "since", r.since ? `for ${duration(now - r.since)}` : "");
-    fill(el, "process", `${r.device} · ${memory(r)}`);
+    fill(el, "process", [r.device, figures(r)].filter(Boolean).join(" · "));
     fill(el, "where", `pid ${r.pid || "–"}${several ? ` · local rank ${r.local} · node ${r.node}` : ""}`);
     fill(el, "gpu", gpu(r));
     fill(el, "note", r.state === "dead" && blame ? "" : r.note);

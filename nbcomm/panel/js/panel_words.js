@@ -217,13 +217,16 @@ export const nodeOf = (r) => (r.host ? `node ${r.node} (${r.host})` : `node ${r.
 
 /** @param {Rank} r  a rank's place and memory, in one line */
 export function place(r) {
-  return [`rank ${r.rank}`, `local rank ${r.local}`, nodeOf(r), r.device, `pid ${r.pid || "–"}`, memory(r), gpu(r)]
+  return [`rank ${r.rank}`, `local rank ${r.local}`, nodeOf(r), r.device, `pid ${r.pid || "–"}`, figures(r), gpu(r)]
     .filter(Boolean)
     .join(" · ");
 }
 
 /** @param {Rank} r  with its kind: of pages that several processes share, PSS counts its part, and RSS the whole */
 export const memory = (r) => (r.memory > 0 ? `${amount(r.memory)} ${r.pss ? "PSS" : "RSS"}` : amount(0));
+
+/** @param {Rank} r  its memory, if it lives */
+export const figures = (r) => (r.state === "dead" ? "" : memory(r));
 
 /** @param {Rank} r */
 export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}` : "");
