@@ -41,6 +41,7 @@ class Run(Message):
 
     ``draw``: keep the values of its collectives for pictures; ``trace``: keep all of them, with their bytes.
     ``script``: the content of a script of the user's, which the code runs. Ranks may be on machines without the file.
+    ``above``: how many lines stand above the code on its page: whatever names a line of it counts them.
     """
 
     id: int
@@ -50,6 +51,7 @@ class Run(Message):
     draw: bool = False
     trace: bool = False
     script: bytes | None = None
+    above: int = 0
 
 
 class Push(Message):

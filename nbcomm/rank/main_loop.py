@@ -321,7 +321,8 @@ class MainLoop:
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
                 good = done.failure is None
-                notes += self._unused.explain(self._shell, message.code) if good else self._reserve.explain()
+                unused = self._unused
+                notes += unused.explain(self._shell, message.code, message.above) if good else self._reserve.explain()
                 if error and self.runner.error is not None:
                     notes += remedies(self.runner.error, self._shell)
         return done

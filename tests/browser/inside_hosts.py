@@ -33,7 +33,7 @@ def test_the_panel_shows_which_ranks_are_on_which_host_and_how_fast_data_moves(
         expect(panel.get_by_role("group", name=host).get_by_role("option")).to_have_count(ranks)
 
     book.start(2)
-    panel.filter(has_text="waiting for ranks 5-8, at line 3: time.sleep(0.02)").wait_for()
+    panel.filter(has_text="waiting for ranks 5-8, at line 4: time.sleep(0.02)").wait_for()
     there = panel.get_by_role("group", name="node 1 (b)")
     expect(there.locator(".tile[data-mood=running]")).to_have_count(4, timeout=30_000)
     go.touch()

@@ -33,7 +33,7 @@ def test_a_rank_asks_and_is_debugged_in_the_notebooks_box(notebook: Callable[...
     answer(2, "[1] Name?", "Ada", "[0-1] 'Ada'")
     book.start(3)
     panel = book.cell(1).locator(".nbcomm-panel")
-    panel.filter(has_text="waiting for rank 1, at line 2 in the debugger: breakpoint()").wait_for()
+    panel.filter(has_text="waiting for rank 1, at line 3 in the debugger: breakpoint()").wait_for()
     answer(3, "[1] ipdb>", "p rank * 10", "[1] 10")
     answer(3, "[1] ipdb>", "c", "[0-1] 3")
     assert book.errors == []

@@ -92,7 +92,7 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     stretch = panel(book).locator(".span[data-kind=waiting]").first
     stretch.hover()
     await_text(book, panel(book).locator(".tip"), "rank 0 · waiting in all_reduce #")
-    assert "line 6: all_reduce(step)" in panel(book).locator(".tip").inner_text()
+    assert "line 7: all_reduce(step)" in panel(book).locator(".tip").inner_text()
     book.page.mouse.move(2, 2)
     shoot(f"timeline-{theme}", panel(book))
 

@@ -83,7 +83,7 @@ def test_a_hopeless_wait_between_nodes_is_told(two: Notebook) -> None:
 def test_calls_that_differ_between_nodes_move_no_data_and_end_no_process(two: Notebook) -> None:
     error = two.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
     assert "MismatchError: all_reduce #" in error
-    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 1; ranks 2-3 called all_reduce(float32 (3,)" in error
+    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2; ranks 2-3 called all_reduce(float32 (3,)" in error
     error = two.run("%%distributed\nall_reduce(1) if node_rank else all_gather(1)", fails=True).error_text
     assert "ranks 0-1 called all_gather; ranks 2-3 called all_reduce" in error
     error = two.run("%%distributed\ngroup = new_group([0, 1 + node_rank])", fails=True).error_text

@@ -42,31 +42,31 @@ def test_steps_lead_through_the_statements_of_a_cell_and_no_further(four: Notebo
         four,
         "%%distributed\nx = rank\nif rank == 1:\n    breakpoint()\ny = all_reduce(x)\nx + y if rank == 1 else None",
         """\
-[1] > <cell>(3)<module>()
-[1]       1 x = rank
-[1]       2 if rank == 1:
-[1] ----> 3     breakpoint()
-[1]       4 y = all_reduce(x)
-[1]       5 x + y if rank == 1 else None
+[1] > <cell>(4)<module>()
+[1]       2 x = rank
+[1]       3 if rank == 1:
+[1] ----> 4     breakpoint()
+[1]       5 y = all_reduce(x)
+[1]       6 x + y if rank == 1 else None
 [1]
 [1] ipdb> p x
 [1] 1
 [1] ipdb> x = 11
 [1] ipdb> n
-[1] > <cell>(4)<module>()
-[1]       1 x = rank
-[1]       2 if rank == 1:
-[1]       3     breakpoint()
-[1] ----> 4 y = all_reduce(x)
-[1]       5 x + y if rank == 1 else None
+[1] > <cell>(5)<module>()
+[1]       2 x = rank
+[1]       3 if rank == 1:
+[1]       4     breakpoint()
+[1] ----> 5 y = all_reduce(x)
+[1]       6 x + y if rank == 1 else None
 [1]
 [1] ipdb> n
-[1] > <cell>(5)<module>()
-[1]       1 x = rank
-[1]       2 if rank == 1:
-[1]       3     breakpoint()
-[1]       4 y = all_reduce(x)
-[1] ----> 5 x + y if rank == 1 else None
+[1] > <cell>(6)<module>()
+[1]       2 x = rank
+[1]       3 if rank == 1:
+[1]       4     breakpoint()
+[1]       5 y = all_reduce(x)
+[1] ----> 6 x + y if rank == 1 else None
 [1]
 [1] ipdb> n
 [1] 27
@@ -78,10 +78,10 @@ def test_steps_lead_through_the_statements_of_a_cell_and_no_further(four: Notebo
 def test_steps_follow_an_awaiting_cell(four: Notebook) -> None:
     where = "[1] > <cell>({line})<module>()\n"
     cell = four.submit("%%distributed -r 1\nimport asyncio\nbreakpoint()\nawait asyncio.sleep(0.01)\nx = 1\nx + 1")
-    for line in (2, 3, 4, 5):
+    for line in (3, 4, 5, 6):
         box = four.box(cell)
         four.until(lambda line=line: where.format(line=line) in transcript(cell), 60, f"not at line {line}", cell)
-        four.type(cell, box, "s" if line == 3 else "n")
+        four.type(cell, box, "s" if line == 4 else "n")
     assert four.finish(cell).lines[-1] == "[1] 2"
 
 
@@ -92,7 +92,7 @@ def test_several_ranks_are_debugged_one_after_the_other(four: Notebook) -> None:
             four.answer(cell, f"[{rank}] ipdb> ", "p rank")
             four.answer(cell, f"[{rank}] ipdb> ", "c")
         four.finish(cell)
-    where = re.findall(r"^\[([0-9,-]+)\] .*----> 3", cell.text, re.MULTILINE)
+    where = re.findall(r"^\[([0-9,-]+)\] .*----> 4", cell.text, re.MULTILINE)
     stopped = [rank for ranks in where for rank in parse(ranks, 4)]
     assert sorted(stopped) == [0, 1, 2, 3], "where those have stopped that ask at the same time is shown once"
     assert cell.lines[-1] == "[0-3] 4"
@@ -102,7 +102,7 @@ def test_others_wait_for_the_rank_that_is_debugged_and_are_freed_when_it_quits(f
     cell = four.submit("%%distributed\nif rank == 1:\n    breakpoint()\nall_reduce(1)")
     box = four.box(cell)
     four.until(
-        lambda: "waiting for rank 1, at line 2 in the debugger: breakpoint()" in cell.text,
+        lambda: "waiting for rank 1, at line 3 in the debugger: breakpoint()" in cell.text,
         20,
         "the others do not say for whom they wait:",
         cell,
@@ -167,20 +167,22 @@ def test_a_failed_cell_can_be_looked_at_afterwards(four: Notebook) -> None:
         four,
         "%distributed debug 1",
         """\
-[1] > <cell>(3)half()
-[1]       1 def half(a):
-[1]       2     b = a - 1
-[1] ----> 3     return 1 / b
-[1]       4 half(rank)
+[1] > <cell>(4)half()
+[1]       1
+[1]       2 def half(a):
+[1]       3     b = a - 1
+[1] ----> 4     return 1 / b
+[1]       5 half(rank)
 [1]
 [1] ipdb> p a, b
 [1] (1, 0)
 [1] ipdb> up
-[1] > <cell>(4)<module>()
-[1]       1 def half(a):
-[1]       2     b = a - 1
-[1]       3     return 1 / b
-[1] ----> 4 half(rank)
+[1] > <cell>(5)<module>()
+[1]       1
+[1]       2 def half(a):
+[1]       3     b = a - 1
+[1]       4     return 1 / b
+[1] ----> 5 half(rank)
 [1]
 [1] ipdb> q
 """,

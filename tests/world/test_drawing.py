@@ -103,7 +103,7 @@ def test_each_collective_has_its_picture_in_order_after_what_was_printed(four: N
         "barrier",
         "broadcast",
     ]
-    assert "line 2: x = all_reduce(rank)" in pictures(cell)[0]
+    assert "line 3: x = all_reduce(rank)" in pictures(cell)[0]
     assert cell.text.startswith("[0-3] hello\n")
 
 

@@ -76,7 +76,7 @@ def test_what_hangs_is_ended_and_named(open_notebook: Callable[..., Notebook]) -
         "%%distributed -r 1\nimport atexit, time\ndef hangs():\n    time.sleep(1000)\natexit.register(hangs)\nNone"
     )
     told = notebook.run("%distributed stop").text
-    assert "nbcomm: Rank 1 did not end by itself, and was ended: it was in hangs, line 3 of In[" in told
+    assert "nbcomm: Rank 1 did not end by itself, and was ended: it was in hangs, line 4 of In[" in told
     assert "Rank 0" not in told
     notebook.run("%distributed start -n 2")
     code = "import threading\ngo_on = threading.Event()\nthreading.Thread(target=go_on.wait, name='never ends').start()"

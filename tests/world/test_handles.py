@@ -55,7 +55,7 @@ def test_a_wait_for_what_cannot_end_is_hopeless(notebook: Notebook) -> None:
     )
     assert "HangError: all_gather" in cell.error_text
     assert "rank 0 has finished the cell" in cell.error_text
-    assert "line 3: if rank: begun.wait()" in cell.error_text or "line 2: if rank: begun.wait()" in cell.error_text
+    assert "line 4: if rank: begun.wait()" in cell.error_text or "line 3: if rank: begun.wait()" in cell.error_text
     assert notebook.run(NEXT).text == GOOD
     late = notebook.run("%%distributed -r 1-3\nbegun.wait()", fails=True)  # it says so ever after
     assert "can never complete" in late.error_text

@@ -51,7 +51,7 @@ def prepared(four: Notebook) -> Notebook:
 CASES = {
     "skip": (
         "if rank != 1: dist.all_reduce(torch.ones(4))",
-        ["all_reduce #", "float32 (4,), sum", "line 1:", "ranks 0,2-3 wait in it", "rank 1 has finished the cell"],
+        ["all_reduce #", "float32 (4,), sum", "line 2:", "ranks 0,2-3 wait in it", "rank 1 has finished the cell"],
     ),
     "raise": (
         "if rank == 0: raise ValueError('boom')\ndist.barrier()",
@@ -62,7 +62,7 @@ CASES = {
     "recv": ("if rank == 2: dist.recv(torch.ones(3), 1)", ["recv #1 from rank 1", "rank 1 has finished"]),
     "anyone": ("if rank == 2: recv(None)", ["recv", "from any rank", "no rank can send it"]),
     "send": ("if rank == 2: dist.send(torch.ones(3), 1, tag=7)", ["send #1 to rank 1", "tag 7"]),
-    "async": ("w = dist.all_reduce(torch.ones(3), async_op=True) if rank else None\nif w: w.wait()", ["line 2:"]),
+    "async": ("w = dist.all_reduce(torch.ones(3), async_op=True) if rank else None\nif w: w.wait()", ["line 3:"]),
     "cycle": (
         "if rank == 0: all_reduce(1, group=pair)\nelse: barrier()",
         ["the group of ranks 0-1", "rank 1 waits in barrier"],
@@ -76,7 +76,7 @@ CASES = {
             "a = irecv((rank - 1) % 4); b = irecv((rank + 1) % 4)\na.wait(); b.wait()\n"
             "send(1, (rank + 1) % 4); send(1, (rank - 1) % 4)"
         ),
-        ["irecv #1 from rank 3", "rank 3 waits in irecv #1 from rank 2", "line 2: a.wait(); b.wait()"],
+        ["irecv #1 from rank 3", "rank 3 waits in irecv #1 from rank 2", "line 3: a.wait(); b.wait()"],
     ),
     "a lane that waits for another": (
         "if rank == 2: a = irecv(1); b = irecv(3); c = irecv(); c.wait()\nif rank == 3: send(1, 2)",
@@ -89,7 +89,7 @@ CASES = {
     ),
     "ddp backward": (
         "loss = ddp(torch.ones(1, 4)).sum()\nif rank: loss.backward()",
-        ["all_reduce #", "line 2: if rank: loss"],
+        ["all_reduce #", "line 3: if rank: loss"],
     ),
     "ddp made": ("if rank: torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))", ["rank 0 has finished"]),
     "fsdp forward": ("if rank: fsdp(torch.ones(1, 4))", ["all_gather_into_tensor #", "rank 0 has finished"]),
@@ -125,42 +125,42 @@ def test_a_hopeless_cell_ends_with_the_verdict_and_everything_still_works(
 SPOKEN = {
     "object": (
         "x = {'a': 1}\nif rank != 1:\n    all_gather(x)",
-        "all_gather of the world (a dict; line 3: all_gather(x))",
+        "all_gather of the world (a dict; line 4: all_gather(x))",
     ),
-    "tensor": ("if rank: all_gather(torch.ones(3))", "all_gather of the world (float32 (3,); line 1: if rank: all_gat"),
-    "reduced": ("if rank: reduce_scatter(torch.ones(4))", "reduce_scatter of the world (float32 (4,), sum; line 1: if"),
-    "root": ("if rank: broadcast([1])", "broadcast of the world (a list, src 0; line 1: if rank: broadcast([1])"),
-    "send": ("if rank == 2: send({}, 1)", "send to rank 1 (a dict; line 1: if rank == 2: send({}, 1))"),
-    "recv": ("if rank == 2: recv(1)", "recv from rank 1 (line 1: if rank == 2: recv(1))"),
+    "tensor": ("if rank: all_gather(torch.ones(3))", "all_gather of the world (float32 (3,); line 2: if rank: all_gat"),
+    "reduced": ("if rank: reduce_scatter(torch.ones(4))", "reduce_scatter of the world (float32 (4,), sum; line 2: if"),
+    "root": ("if rank: broadcast([1])", "broadcast of the world (a list, src 0; line 2: if rank: broadcast([1])"),
+    "send": ("if rank == 2: send({}, 1)", "send to rank 1 (a dict; line 2: if rank == 2: send({}, 1))"),
+    "recv": ("if rank == 2: recv(1)", "recv from rank 1 (line 2: if rank == 2: recv(1))"),
     "torch's objects": (
         "if rank: dist.all_gather_object([None] * 4, {})",
-        "all_gather_object of the world (line 1: if rank: dist.all_gather_object([None] * 4, {}))",
+        "all_gather_object of the world (line 2: if rank: dist.all_gather_object([None] * 4, {}))",
     ),
-    "built of others": ("if rank: any_rank(True)", "any_rank of the world (line 1: if rank: any_rank(True))"),
+    "built of others": ("if rank: any_rank(True)", "any_rank of the world (line 2: if rank: any_rank(True))"),
     "as a context": (
         "if rank:\n    with rank_zero_first(): pass",
-        "rank_first of the world (line 2: with rank_zero_first(",
+        "rank_first of the world (line 3: with rank_zero_first(",
     ),
-    "fabric": ("if rank: fabric.all_gather({'a': 1})", "all_gather of the world (line 1: if rank: fabric.all_gather("),
+    "fabric": ("if rank: fabric.all_gather({'a': 1})", "all_gather of the world (line 2: if rank: fabric.all_gather("),
     "begun": (
         "if rank:\n    h = all_gather({'a': 1}, async_op=True)\n    h.wait()",
-        "all_gather of the world (a dict; begun in line 2: h = all_gather({'a': 1}, async_op=True); line 3: h.wait())",
+        "all_gather of the world (a dict; begun in line 3: h = all_gather({'a': 1}, async_op=True); line 4: h.wait())",
     ),
     "torch's begun": (
         "if rank:\n    w = dist.all_reduce(torch.ones(3), async_op=True)\n    w.wait()",
-        "(float32 (3,), sum; begun in line 2: w = dist.all_reduce(torch.ones(3), async_op=True); line 3: w.wait())",
+        "(float32 (3,), sum; begun in line 3: w = dist.all_reduce(torch.ones(3), async_op=True); line 4: w.wait())",
     ),
     "irecv": (
         "if rank == 2:\n    h = irecv(1)\n    h.wait()",
-        "irecv from rank 1 (begun in line 2: h = irecv(1); line 3: h",
+        "irecv from rank 1 (begun in line 3: h = irecv(1); line 4: h",
     ),
     "behind another": (
         "if rank == 2:\n    a = irecv(1)\n    h = irecv()\n    h.wait()",
-        "irecv from rank 1 (begun in line 2: a = irecv(1); line 4: h",
+        "irecv from rank 1 (begun in line 3: a = irecv(1); line 5: h",
     ),
     "isend": (
         "if rank == 2:\n    h = isend({'a': 1}, 1)\n    h.wait()",
-        "isend to rank 1 (a dict; begun in line 2: h = isend({'a': 1}, 1); line 3: h.wait())",
+        "isend to rank 1 (a dict; begun in line 3: h = isend({'a': 1}, 1); line 4: h.wait())",
     ),
 }
 
@@ -303,7 +303,7 @@ def test_a_wait_that_may_still_end_is_shown_and_left_alone(
     code = f"import pathlib, time; go = pathlib.Path({str(go)!r})\n{wait}\n{calls}"
     cell = prepared.submit(f"%%distributed\n{code}")
     try:
-        prepared.until(lambda: f"waiting for rank 2, at line 2: {wait}" in cell.text, 60, "not shown", cell)
+        prepared.until(lambda: f"waiting for rank 2, at line 3: {wait}" in cell.text, 60, "not shown", cell)
     finally:
         go.touch()
     prepared.finish(cell)
@@ -385,8 +385,8 @@ def test_a_thread_that_waits_in_vain_while_its_rank_joins_it_is_named(prepared: 
     prepared.finish(cell)
     vain = "ranks 2-3 have finished the cell, so it waits forever: press ■ to end the cell"
     assert said == (
-        f"waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 3: barrier()): {vain}; "
-        f"waiting for a thread of rank 1 (pool_0), which waits in barrier of the world (line 3: barrier()): {vain}\n"
+        f"waiting for a thread of rank 0 (mine), which waits in barrier of the world (line 4: barrier()): {vain}; "
+        f"waiting for a thread of rank 1 (pool_0), which waits in barrier of the world (line 4: barrier()): {vain}\n"
     )
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
@@ -407,7 +407,7 @@ def test_a_thread_that_is_joined_and_may_still_go_on_is_left_alone(prepared: Not
     cell = prepared.submit(textwrap.dedent(code))
     try:
         prepared.until(lambda: "waiting for a thread of rank 0" in cell.text, 60, "not shown", cell)
-        assert "is still at line 7" in cell.text
+        assert "is still at line 8" in cell.text
         assert "waits forever" not in cell.text
     finally:
         go.touch()

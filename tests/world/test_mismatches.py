@@ -55,7 +55,7 @@ def test_groups_whose_members_would_wait_for_each_other_or_be_mixed_up_are_refus
     sentence = refused(four, f"dist.new_group({lists})\nall_reduce(1)")
     assert sentence.startswith("new_group of the world is not the same on all ranks: ")
     said = {str(eval(lists, {"rank": rank})) for rank in range(4)}  # noqa: S307 - it is written above
-    assert any(f"called new_group({members}), line 1" in sentence for members in said)
+    assert any(f"called new_group({members}), line 2" in sentence for members in said)
     assert four.run("%%distributed\nall_reduce(1, group=new_group([0, 1, 2, 3]))").text == "[0-3] 4\n"
 
 
@@ -129,65 +129,65 @@ SENTENCES = {
     "objects": (
         "x = {'a': 1}\nif rank == 2: all_reduce(torch.ones(2))\nelse: all_gather(x)",
         (
-            "all_gather of the world is not the same on all ranks: ranks 0-1,3 called all_gather of a dict, line 3; "
-            "rank 2 called all_reduce(float32 (2,), sum), line 2. No rank continued past it."
+            "all_gather of the world is not the same on all ranks: ranks 0-1,3 called all_gather of a dict, line 4; "
+            "rank 2 called all_reduce(float32 (2,), sum), line 3. No rank continued past it."
         ),
     ),
     "a tensor": (
         "dist.barrier() if rank == 0 else all_gather(torch.ones(rank))",
         (
-            "barrier of the world is not the same on all ranks: rank 0 called barrier(), line 1; rank 1 called "
-            "all_gather of float32 (1,), line 1; rank 2 called all_gather of float32 (2,), line 1; rank 3 called "
-            "all_gather of float32 (3,), line 1. No rank continued past it."
+            "barrier of the world is not the same on all ranks: rank 0 called barrier(), line 2; rank 1 called "
+            "all_gather of float32 (1,), line 2; rank 2 called all_gather of float32 (2,), line 2; rank 3 called "
+            "all_gather of float32 (3,), line 2. No rank continued past it."
         ),
     ),
     "torch's objects": (
         "if rank < 2:\n  dist.all_gather_object([None] * 4, 'x')\nelse:\n  dist.all_reduce(torch.ones(2))",
         (
-            "all_gather_object of the world is not the same on all ranks: ranks 0-1 called all_gather_object, line 2; "
-            "ranks 2-3 called all_reduce(float32 (2,), sum), line 4. No rank continued past it."
+            "all_gather_object of the world is not the same on all ranks: ranks 0-1 called all_gather_object, line 3; "
+            "ranks 2-3 called all_reduce(float32 (2,), sum), line 5. No rank continued past it."
         ),
     ),
     "torch's own": (
         "def step(x):\n  dist.all_reduce(x)\nstep(torch.ones(3 if rank == 3 else 2))",
         (
             "all_reduce of the world is not the same on all ranks: ranks 0-2 called all_reduce(float32 (2,), sum), "
-            "line 2; rank 3 called all_reduce(float32 (3,), sum), line 2. No rank continued past it."
+            "line 3; rank 3 called all_reduce(float32 (3,), sum), line 3. No rank continued past it."
         ),
     ),
     "one call, two kinds": (
         "broadcast(1, src=int(rank == 3))",
         (
             "broadcast of the world is not the same on all ranks: ranks 0-2 called broadcast of an int (src 0), "
-            "line 1; rank 3 called broadcast of an int (src 1), line 1. No rank continued past it."
+            "line 2; rank 3 called broadcast of an int (src 1), line 2. No rank continued past it."
         ),
     ),
     "message": (
         "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2), 0)",
         (
-            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
-            "recv of float32 (2,), line 2. No rank continued past it."
+            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 2; rank 1 called "
+            "recv of float32 (2,), line 3. No rank continued past it."
         ),
     ),
     "received from anyone": (
         "if rank == 0: dist.send(torch.ones(3), 1)\nif rank == 1: dist.recv(torch.ones(2))",
         (
-            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 1; rank 1 called "
-            "recv of float32 (2,), line 2. No rank continued past it."
+            "send of the world is not the same on all ranks: rank 0 called send of float32 (3,), line 2; rank 1 called "
+            "recv of float32 (2,), line 3. No rank continued past it."
         ),
     ),
     "begun": (
         "if rank == 0: barrier()\nelse:\n  h = all_gather({'a': 1}, async_op=True)\n  h.wait()",
         (
-            "barrier of the world is not the same on all ranks: rank 0 called barrier, line 1; ranks 1-3 called "
-            "all_gather of a dict, line 3. No rank continued past it."
+            "barrier of the world is not the same on all ranks: rank 0 called barrier, line 2; ranks 1-3 called "
+            "all_gather of a dict, line 4. No rank continued past it."
         ),
     ),
     "torch's begun": (
         "if rank: dist.barrier()\nelse:\n  w = dist.all_reduce(torch.ones(3), async_op=True)\n  w.wait()",
         (
             "all_reduce of the world is not the same on all ranks: rank 0 called all_reduce(float32 (3,), sum), "
-            "line 3; ranks 1-3 called barrier(), line 1. No rank continued past it."
+            "line 4; ranks 1-3 called barrier(), line 2. No rank continued past it."
         ),
     ),
 }
@@ -205,7 +205,7 @@ def test_for_a_rank_that_does_not_come_nobody_waits_long(four: Notebook) -> None
     began = time.monotonic()
     sentence = refused(four, "import time\nif rank == 3: time.sleep(60)\ndist.all_reduce(torch.ones(1 + rank))")
     assert time.monotonic() - began < 50  # that rank sleeps for longer
-    assert "rank 0 called all_reduce(float32 (1,), sum), line 3" in sentence
+    assert "rank 0 called all_reduce(float32 (1,), sum), line 4" in sentence
     assert "rank 3" not in sentence
 
 
@@ -230,7 +230,7 @@ def test_a_call_that_torch_refuses_on_all_ranks_is_as_if_it_had_not_been(four: N
 def test_where_torch_refuses_one_rank_alone_that_goes_on_the_difference_is_told(four: Notebook) -> None:
     late = f"import time\nif rank == 0: time.sleep(0.5)\n{REFUSED.format(where='rank == 0')}"  # the others wait in it
     error = four.run(f"%%distributed\n{late}all_reduce(1)", fails=True).error_text
-    assert "rank 0 called all_reduce of an int, line 6; ranks 1-3 called all_gather(float32 (2,)), line 4." in error
+    assert "rank 0 called all_reduce of an int, line 7; ranks 1-3 called all_gather(float32 (2,)), line 5." in error
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
     assert four.run(f"%%distributed\n{late}").lines == ["[0] RuntimeError", "[1-3] HangError"]
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"

@@ -82,6 +82,7 @@ class Commands:
         ranks: str | Iterable[int] | None = None,
         *,
         number: int | None = None,
+        above: int = 0,
         **options: Any,
     ) -> None:
         """Run a cell and show its output; return when it has ended on every rank.
@@ -90,6 +91,7 @@ class Commands:
             code: the cell, as in a notebook: magics, ``!cmd`` and top-level ``await`` included.
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
             number: the cell's number on the ranks, in tracebacks and history; counted by default.
+            above: how many lines stand above the code where a reader sees it: lines of it are counted from there.
             **options: ``fold``, ``by_rank``, ``quiet``, ``draw`` and ``trace``: see `CellOptions`.
 
         Raises:
@@ -98,7 +100,7 @@ class Commands:
             StateError: the world is stopped, or still busy. Nothing was run.
             KeyboardInterrupt: it was interrupted.
         """
-        self._run(code, None, ranks, number, CellOptions(**options))
+        self._run(code, None, ranks, number, CellOptions(**options), above=above)
 
     def run_file(
         self,
@@ -141,6 +143,7 @@ class Commands:
         *,
         content: bytes | None = None,
         fresh: bool = False,
+        above: int = 0,
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
         file = None if options.trace is None else _checked(options.trace)
@@ -160,6 +163,7 @@ class Commands:
                 options.draw,
                 file is not None,
                 content,
+                above,
             )
             self._executor.perform(order, output, Aftermath(order, output, file, self._roster.places))
 

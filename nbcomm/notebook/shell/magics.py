@@ -26,7 +26,7 @@ from ..session.world_names import addressed
 from . import hints, profiles
 from .arguments import cell_parser, line_parser, parse_cell, split
 from .parser import Helped, UsageError, unknown_word
-from .routing import Auto, takes
+from .routing import Auto, lines_above, takes
 from .start_progress import StartProgress
 
 if TYPE_CHECKING:
@@ -103,7 +103,8 @@ class DistributedMagics(Magics):
             )
         if not cell.strip():
             raise UsageError("This %%distributed cell is empty, so nothing was run; write code below its first line.")
-        self._perform(options, lambda session: partial(session.run, cell))
+        above = lines_above(_running_cell(self._shell), cell)
+        self._perform(options, lambda session: partial(session.run, cell, above=above))
 
     def _run_file(self, options: argparse.Namespace, cell: str) -> None:
         if not options.file:
@@ -397,6 +398,11 @@ def _number_of_running_cell(shell: InteractiveShell) -> int:
     running cell.
     """
     return len(shell.history_manager.input_hist_parsed) - 1 if shell.history_manager else shell.execution_count
+
+
+def _running_cell(shell: InteractiveShell) -> str:
+    """Return the running cell as it was typed."""
+    return shell.history_manager.input_hist_raw[-1] if shell.history_manager else ""
 
 
 def _check_shape(spec: str) -> None:

@@ -94,6 +94,23 @@ def part_for_ranks(code: str, *, plain: bool = False) -> tuple[str, int] | None:
     return None if unfinished else (code, 0)
 
 
+def lines_above(page: str, code: str) -> int:
+    r"""Return how many lines of a cell stand above the part of it that goes to the ranks.
+
+    Args:
+        page: the cell as it was typed.
+        code: that part, as IPython passes it on: without what it removes above it, and perhaps less indented.
+
+    >>> lines_above("\n%%distributed -r 0\nx = rank\nx\n", "x = rank\nx\n")
+    2
+    >>> lines_above("x = rank", "x = rank\n")
+    0
+    """
+    lines, below = ([line.strip() for line in text.rstrip().split("\n")] for text in (page, code))
+    above = len(lines) - len(below)
+    return above if above >= 0 and lines[above:] == below else 1  # a program has run it, with the magic above it
+
+
 class _Asked:
     """A request from outside; once it has begun, no further cell is a user's. A program's request has begun at once."""
 

@@ -18,8 +18,6 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from IPython.core.compilerop import CachingCompiler
-
 from ...errors import CellSyntaxError, CollectiveError, again
 from ...faults import told
 from ...protocol import Done, Failure, Result, Run
@@ -76,8 +74,6 @@ class CellRunner:
         self._task: asyncio.Task[Any] | None = None
         self._handler: Callable[[int, FrameType | None], None] | None = None
         shell.cells = self
-        # ipykernel puts its process id into a cell's file name: the same warning would differ between ranks.
-        shell.compile.get_code_name = partial(CachingCompiler.get_code_name, shell.compile)
 
     async def run(self, message: Run) -> Done:
         """Run a cell and report how it ended; its output is in the capture when this returns."""
@@ -89,7 +85,7 @@ class CellRunner:
             # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells of it.
             shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
             try:
-                with self.interruptible():
+                with self.interruptible(), shell.on_page(message.code, message.above):
                     result = await self._run_cell(message.code)
                     flush_all()
                     self._end_forked_child(result)

@@ -6,13 +6,19 @@ These are methods of its class, as those of any kernel: what a user sets in thei
 
 from __future__ import annotations
 
+import ast
+import linecache
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
 from typing import Any, Protocol
 
+from ipykernel.compiler import XCachingCompiler
 from ipykernel.displayhook import ZMQShellDisplayHook
 from ipykernel.zmqshell import ZMQInteractiveShell
+from IPython.core.compilerop import CachingCompiler
+from IPython.core.interactiveshell import InteractiveShell
 from traitlets import Type
 
 from ...protocol import Result
@@ -54,6 +60,43 @@ class _ResultHook(ZMQShellDisplayHook):
             super().write_format_data(format_dict, md_dict)
 
 
+_TIMED = ("<timed exec>", "<timed eval>", "<magic-timeit>")
+"""The file names that ``%time`` and ``%timeit`` give what they compile."""
+
+
+class _PageCompiler(XCachingCompiler):
+    """The compiler of cells whose lines have the numbers that the page shows beside them.
+
+    Code objects, tracebacks, warnings, breakpoints, `inspect` and the verdicts agree on a line, because empty lines
+    stand in what is compiled, and in what `linecache` quotes, where the page has lines that the rank does not get.
+
+    Attributes:
+        above: for a text that is about to be compiled, how many lines stand above it on the page.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.above: dict[str, int] = {}
+
+    # ipykernel puts its process id into a cell's file name: the same warning would differ between ranks.
+    get_code_name = CachingCompiler.get_code_name
+
+    def cache(self, transformed_code: str, number: int = 0, raw_code: str | None = None) -> str:
+        """Let tracebacks quote a text, and return its file name."""
+        return super().cache(self._placed(transformed_code), number, raw_code)
+
+    def ast_parse(self, source: str, filename: str = "<unknown>", symbol: str = "exec") -> ast.AST:
+        """Parse a text; what a magic times has a file name of its own, which nobody has lines for."""
+        placed = self._placed(source)
+        if filename == "<unknown>" and source in self.above:
+            lines = [f"{line}\n" for line in placed.splitlines()]
+            linecache.cache.update({name: (len(placed), None, lines, name) for name in _TIMED})
+        return super().ast_parse(placed, filename, symbol)
+
+    def _placed(self, text: str) -> str:
+        return "\n" * self.above.get(text, 0) + text
+
+
 class RankShell(ZMQInteractiveShell):
     """The shell of one rank. Cells of ipyparallel run in it, too, as in its own engines.
 
@@ -65,10 +108,30 @@ class RankShell(ZMQInteractiveShell):
     displayhook_class = Type(_ResultHook)
     cells: Cells | None = None
     _known: tuple[str, str] | None = None
+    _page: tuple[str, int] | None = None
 
     def __init__(self, *args: Any, **keywords: Any) -> None:
-        super().__init__(*args, **keywords)
+        super().__init__(*args, **{**keywords, "compiler_class": _PageCompiler})  # the kernel names another one
         self.reserve = Reserve()
+
+    @contextmanager
+    def on_page(self, code: str, above: int) -> Iterator[None]:
+        """Count the lines of a cell that runs in the block as its page does.
+
+        Args:
+            code: the cell.
+            above: how many lines stand above it.
+        """
+        self._page = code, above
+        try:
+            yield
+        finally:
+            self._page = None
+            self._above.clear()
+
+    @property
+    def _above(self) -> dict[str, int]:
+        return getattr(self.compile, "above", {})  # a cell may have set another compiler
 
     @contextmanager
     def transformed(self, code: str, transformed: str) -> Iterator[None]:
@@ -86,7 +149,14 @@ class RankShell(ZMQInteractiveShell):
         """Return a cell in Python."""
         if self._known is not None and self._known[0] == raw_cell:
             return self._known[1]
-        return super().transform_cell(raw_cell)  # type: ignore[no-any-return]
+        code: str = super().transform_cell(raw_cell)
+        if self._page is not None:
+            cell, above = self._page
+            frame = sys._getframe(1)  # noqa: SLF001 - the only way to see which line calls
+            found = above if raw_cell == cell else _of_magic(frame, raw_cell, self.user_ns)
+            if found is not None:
+                self._above[code] = found + blank_lines(raw_cell)
+        return code
 
     def should_run_async(self, raw_cell: str, **keywords: Any) -> bool:
         """Return whether a cell awaits something."""
@@ -127,6 +197,34 @@ class RankShell(ZMQInteractiveShell):
     def ask_exit(self) -> None:
         """Say what ends a rank: ``exit`` does not."""
         sys.stderr.write("exit and quit do not end a rank; type %distributed stop in a cell of its own.\n")
+
+
+def blank_lines(cell: str) -> int:
+    """Return how many empty lines a cell begins with: IPython removes them."""
+    return cell[: len(cell) - len(cell.lstrip())].count("\n")
+
+
+def _of_magic(frame: FrameType | None, text: str, scope: dict[str, Any]) -> int | None:
+    """Return how many lines stand above a text that a magic of a cell compiles, as ``%%time``; None for any other text.
+
+    Args:
+        frame: where it is about to be compiled.
+        text: what the magic has got.
+        scope: the namespace of the cells.
+    """
+    within: tuple[str, str] | None = None
+    while frame is not None:
+        if frame.f_globals is scope:
+            return None if within is None else frame.f_lineno - (text != within[1])
+        if within is None and frame.f_code in _MAGICS:
+            within = frame.f_locals["line"], frame.f_locals.get("cell", "")
+            if text != within[1] and text not in within[0]:
+                return None
+        frame = frame.f_back
+    return None
+
+
+_MAGICS = (InteractiveShell.run_line_magic.__code__, InteractiveShell.run_cell_magic.__code__)
 
 
 # Libraries tell a notebook from a terminal by the name of the shell's class: rich, tqdm, and what is copied everywhere.

@@ -7,6 +7,7 @@ import re
 from typing import Any
 
 from ...short_repr import shortened
+from .shell import blank_lines
 
 _RETURNING = (
     "broadcast",
@@ -29,12 +30,13 @@ class UnusedResults:
     def __init__(self) -> None:
         self._told = False
 
-    def explain(self, shell: Any, code: str) -> list[str]:
+    def explain(self, shell: Any, code: str, above: int = 0) -> list[str]:
         """Return what to say of a cell that has ended well.
 
         Args:
             shell: the rank's.
             code: the cell.
+            above: how many lines stand above it on its page.
         """
         if self._told or _CALL.search(code) is None:
             return []
@@ -44,9 +46,10 @@ class UnusedResults:
             return []
         self._told = True
         call = shortened(ast.unparse(found), _LONGEST)
+        line = found.lineno + above + blank_lines(code)
         remedy = f"write {found.args[0].id} = {call}"  # type: ignore[attr-defined]
         torchs = f", or call torch's dist.{name}, which works in place" if name in ("broadcast", "all_reduce") else ""
-        return [f"nobody took the result of {call} in line {found.lineno}: {name} returns it; {remedy}{torchs}."]
+        return [f"nobody took the result of {call} in line {line}: {name} returns it; {remedy}{torchs}."]
 
 
 def _unused(source: str) -> ast.Call | None:

@@ -13,7 +13,7 @@ from IPython.core.interactiveshell import InteractiveShell
 from nbcomm.notebook.shell import routing
 from nbcomm.notebook.shell.hints import Hints
 from nbcomm.notebook.shell.magics import DistributedMagics
-from nbcomm.notebook.shell.routing import Kind, kind_of, part_for_ranks
+from nbcomm.notebook.shell.routing import Kind, kind_of, lines_above, part_for_ranks
 
 
 @pytest.mark.parametrize(
@@ -123,6 +123,23 @@ def shell() -> Iterator[Shell]:
     made.auto.remove()
     assert "run_cell" not in vars(made)
     assert not [t for t in made.input_transformers_cleanup if isinstance(t, routing.Auto)]
+
+
+@pytest.mark.parametrize(
+    ("page", "code", "above"),
+    [
+        ("%%distributed\nx\n\ny", "x\n\ny\n", 1),
+        ("\n \n%%distributed -r 0\n\nx\n\n", "\nx\n", 3),
+        ("  %%distributed\n  if x:\n    y", "if x:\n  y\n", 1),
+        ("%%time\n%%distributed\nx", "x\n", 2),
+        ("\nx\ny", "x\ny\n", 1),
+        ("x\ny", "x\ny\n", 0),
+        ("run('x')", "x", 1),
+        ("", "x", 1),
+    ],
+)
+def test_the_lines_above_the_part_for_the_ranks(page: str, code: str, above: int) -> None:
+    assert lines_above(page, code) == above
 
 
 def test_a_plain_cell_goes_to_the_ranks_and_a_local_one_does_not(shell: Shell) -> None:
