@@ -262,9 +262,12 @@ class Member:
             self._wires = {group: it for group, it in self._wires.items() if process_groups.is_known(group)}
             members = list(range(self.world_size)) if process_group is None else members_of(process_group)
             channel = self._wires[process_group] = GroupChannel(
-                process_group, members, members.index(self.rank), self.device
+                process_group, members, members.index(self.rank), self.device, self._line
             )
         return channel
+
+    def _line(self) -> int:
+        return self.journal.line() if self.journal is not None else 0  # else in a script
 
     def _check_present(self, name: str, members: Sequence[int]) -> None:
         # The members need not run this cell for what an earlier cell began.

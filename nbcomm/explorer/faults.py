@@ -28,6 +28,8 @@ BREAKS = {
 
 _ONE_GIVES, _ONE_GETS = ("broadcast", "scatter"), ("gather", "reduce")
 _SHAPE, _OTHER_SHAPE = (2,), (3,)
+_LINE = "line 2"
+"""Where the call is in a cell: below the magic's line."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +82,7 @@ def broken(call: BrokenCall, how: str, rank: int) -> Broken:
     """Return the result if one rank does something else.
 
     >>> broken(BrokenCall("all_reduce", 4), "absent", 2).text
-    'all_reduce #1 of the world (line 1: if rank != 2: all_reduce(x)) can never complete: ranks 0-1,3 wait in it, but rank 2 has finished the cell.'
+    'all_reduce #1 of the world (line 2: if rank != 2: all_reduce(x)) can never complete: ranks 0-1,3 wait in it, but rank 2 has finished the cell.'
     """  # noqa: E501 - the sentence is as long as it is
     return {"absent": _absent, "other": _other, "op": _op, "shape": _shape}[how](call, rank)
 
@@ -90,7 +92,9 @@ def _absent(call: BrokenCall, rank: int) -> Broken:
     # The rank that gives to each other rank notices the missing one; the ranks that get from it have what they need.
     waits = [call.src] if call.name in _ONE_GIVES and rank != call.src else others
     everyone = rank_lists.written(range(call.size))
-    pending = PendingCall("collective", call.name, "0", everyone, 1, "", f"line 1: if rank != {rank}: {call.line}", 0.0)
+    pending = PendingCall(
+        "collective", call.name, "0", everyone, 1, "", f"{_LINE}: if rank != {rank}: {call.line}", 0.0
+    )
     issued = {other: CollectiveState({"0": int(other != rank)}) for other in range(call.size)}
     reports = {other: RankReport(other, "finished", doing=state) for other, state in issued.items()}
     reports |= {one: RankReport(one, "running", doing=CollectiveState({"0": 1}, waits=[pending])) for one in waits}
@@ -109,7 +113,7 @@ def _absent(call: BrokenCall, rank: int) -> Broken:
 def _other(call: BrokenCall, rank: int) -> Broken:
     instead = "all_reduce" if call.name == "all_gather" else "all_gather"
     ranks = range(call.size)
-    calls = [instead if other == rank else call.name for other in ranks]
+    calls = [f"{instead if other == rank else call.name}, {_LINE}" for other in ranks]
     if call.name in ("barrier", *_ONE_GIVES):
         text = mismatch.other_call(call.name, 1, "the world", ranks, calls)
     else:
@@ -122,7 +126,7 @@ def _op(call: BrokenCall, rank: int) -> Broken:
     instead = "min" if call.op == "max" else "max"
     rest = f", dst={call.dst}" if call.name == "reduce" else ", exclusive" if call.exclusive else ""
     ranks = range(call.size)
-    calls = [f"{call.name} with {instead if other == rank else call.op}{rest}" for other in ranks]
+    calls = [f"{call.name} with {instead if other == rank else call.op}{rest}, {_LINE}" for other in ranks]
     text = mismatch.other_op(ranks, calls)
     return _refused(
         "MismatchError", text, f"Pass the same op on every rank: rank {rank} must pass {call.op}, too.", call
@@ -152,10 +156,10 @@ def _shape(call: BrokenCall, rank: int) -> Broken:
     if call.name in ("all_reduce", "reduce"):
         rest = f", dst {call.dst}" if call.name == "reduce" else ""
         op = "sum" if call.op == "mean" else call.op  # it is divided afterwards
-        calls = [f"{call.name}({dtype} {shape}, {op}{rest})" for shape in shapes]
+        calls = [f"{call.name}({dtype} {shape}, {op}{rest}), {_LINE}" for shape in shapes]
         text = mismatch.other_call(call.name, 1, "the world", ranks, calls)
         return _refused("MismatchError", text, remedy, call)
-    data = [f"a {dtype} tensor of shape {shape}" for shape in shapes]
+    data = [f"a {dtype} tensor of shape {shape}, {_LINE}" for shape in shapes]
     if call.name == "all_gather":
         text = mismatch.not_joinable("data", ranks, data, mismatch.STACK)
         return _refused("CollectiveError", text, 'Pass mode="list", or mode="cat" if the lengths may differ.', call)

@@ -169,7 +169,7 @@ def test_it_is_predicted_and_broken(notebook: Make) -> None:
     assert it.barriers() == []
     it.tab_to("what it does")
     it.page.keyboard.type("calls")
-    it.says("MismatchError: The ranks are not in the same collective: ranks 0,2 called gather; rank 1 called")
+    it.says("MismatchError: The ranks are not in the same collective: ranks 0,2 called gather, line 2; rank 1 called")
     assert it.book.errors == []
 
 

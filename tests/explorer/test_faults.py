@@ -74,7 +74,7 @@ def test_the_words_are_nbcomms(four: Session, call: BrokenCall, how: str) -> Non
         # What to do stands beside it in the explorer, and is more: it knows the cell.
         real, _, remedy = real.partition(" Let rank 2 call it, too; or make a group")
         assert remedy
-        start, _, end = told.text.partition("(line 1: ")
+        start, _, end = told.text.partition("(line 2: ")
         assert start.replace("#1", "#") in re.sub(r"#\d+", "#", real)
         said_of_it, meant = real.rpartition(") can never")[2], end.partition(") can never")[2]
         assert WAITING.sub("", ON_ITS_WAY.sub("", said_of_it)) == WAITING.sub("", meant)
@@ -88,7 +88,7 @@ def test_the_words_are_nbcomms(four: Session, call: BrokenCall, how: str) -> Non
         assert real.endswith("No rank continued past it.")
         assert "is not the same on all ranks" in real
         if how == "shape":
-            called = r"called (\w+\(\w+ \(\d,\), \w+(?:, dst 0)?\))"
+            called = r"called (\w+\(\w+ \(\d,\), \w+(?:, dst 0)?\), line 2)"
             assert set(re.findall(called, real)) == set(re.findall(called, told.text)) != set()
 
 

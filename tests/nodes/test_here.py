@@ -85,7 +85,7 @@ def test_calls_that_differ_between_nodes_move_no_data_and_end_no_process(two: No
     assert "MismatchError: all_reduce #" in error
     assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2; ranks 2-3 called all_reduce(float32 (3,)" in error
     error = two.run("%%distributed\nall_reduce(1) if node_rank else all_gather(1)", fails=True).error_text
-    assert "ranks 0-1 called all_gather; ranks 2-3 called all_reduce" in error
+    assert "ranks 0-1 called all_gather, line 2; ranks 2-3 called all_reduce, line 2" in error
     error = two.run("%%distributed\ngroup = new_group([0, 1 + node_rank])", fails=True).error_text
     assert "MismatchError" in error
     assert two.run(WORKS).text == "[0-3] 6\n"

@@ -67,3 +67,30 @@ def test_what_a_cell_asks_of_its_source_is_the_pages_too(four: Notebook) -> None
 def test_a_result_that_nobody_takes_is_told_with_its_line(four: Notebook) -> None:
     told = four.run("%%distributed\n\ny = rank\nbroadcast(y)\nNone").text
     assert "nobody took the result of broadcast(y) in line 4" in told
+
+
+MISMATCHES = {
+    "methods": ("gather(1)", "all_gather(1)", ("rank 0 called gather, line 3", "ranks 1-3 called all_gather, line 5")),
+    "ops": ("all_reduce(1, 'max')", "all_reduce(1)", ("with max, line 3", "with sum, line 5")),
+    "data": ("all_reduce([torch.ones(3)])", "all_reduce([torch.ones(2)])", ("(3,), line 3", "(2,), line 5")),
+    "shapes": ("all_gather(torch.ones(3))", "all_gather(torch.ones(2))", ("(3,), line 3", "(2,), line 5")),
+    "structures": ("all_gather({'a': 1})", "all_gather({'b': 1})", ("'a', line 3", "'b', line 5")),
+    "leaves": (
+        "gather({'a': 1}, mode='stack')",
+        "gather({'a': torch.ones(2)}, mode='stack')",
+        ("an int, line 3", "(2,), line 5"),
+    ),
+    "begun": ("all_gather(1, async_op=True).wait()", "scan(1)", ("all_gather, line 3", "scan, line 5")),
+    "fabric": ("fabric.all_gather({})", "all_reduce(1)", ("called all_gather, line 3", "called all_reduce, line 5")),
+    "turns": ("all_reduce(1)", "with rank_first(): pass", ("called all_reduce, line 3", "called rank_first, line 5")),
+    "torch's": ("dist.barrier()", "all_reduce(torch.ones(1))", ("barrier(), line 3", "sum), line 5")),
+    "messages": ("send(torch.ones(1), 1)", "dist.recv(torch.ones(2), 0) if rank == 1 else None", ("line 3", "line 5")),
+}
+
+
+@pytest.mark.parametrize(("one", "others", "words"), MISMATCHES.values(), ids=MISMATCHES)
+def test_each_call_that_differs_is_told_with_its_line(
+    four: Notebook, one: str, others: str, words: tuple[str, ...]
+) -> None:
+    shown = four.run(f"%%distributed\nif rank == 0:\n    {one}\nelse:\n    {others}", fails=True).error_text
+    assert all(word in shown for word in words), shown

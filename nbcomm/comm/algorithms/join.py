@@ -11,6 +11,7 @@ import torch
 
 from ...analysis import mismatch
 from ...errors import CollectiveError
+from ...rank_spec import by_rank
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel
 from ..transport.fusion import fused
@@ -37,7 +38,7 @@ def check_bare(channel: GroupChannel, specs: Sequence[Spec | None], mode: str) -
     known = [spec for spec in specs if spec is not None]
     if len(known) < len(specs) or mode == "object":
         return False
-    _check_joinable("data", [_words(spec) for spec in known], [(s.dtype, s.shape) for s in known], channel.ranks, mode)
+    _check_joinable(channel, "data", [_words(spec) for spec in known], [(s.dtype, s.shape) for s in known], mode)
     return len({(spec.dtype, spec.shape, spec.side) for spec in known}) == 1
 
 
@@ -77,7 +78,7 @@ def gather_fused(channel: GroupChannel, data: Any, others: Sequence[Sequence[Any
 
     def joined(path: str, leaf: Any) -> Any:
         if not plain(leaf):
-            return _join_leaves(path, next(rest), channel.ranks, mode)
+            return _join_leaves(channel, path, next(rest), mode)
         rows = next(gathered)
         if mode == "list":
             return [row.clone() for row in rows]
@@ -98,17 +99,20 @@ def join(channel: GroupChannel, values: Sequence[Any], mode: str, own: int) -> A
     if mode == "object":
         return list(values)
     return pytrees.merge(
-        values, own, channel.ranks, lambda path, leaves: _join_leaves(path, leaves, channel.ranks, mode)
+        values,
+        own,
+        lambda texts: by_rank(channel.ranks, channel.placed(texts)),
+        lambda path, leaves: _join_leaves(channel, path, leaves, mode),
     )
 
 
-def _join_leaves(path: str, leaves: Sequence[Any], ranks: Sequence[int], mode: str) -> Any:
+def _join_leaves(channel: GroupChannel, path: str, leaves: Sequence[Any], mode: str) -> Any:
     for kind, stack, cat in _JOINED:
         if any(isinstance(leaf, kind) for leaf in leaves):
             if mode == "list":
                 return list(leaves)
             marks = [(each.dtype, tuple(each.shape)) if isinstance(each, kind) else None for each in leaves]
-            _check_joinable(path, [pytrees.describe(leaf) for leaf in leaves], marks, ranks, mode)
+            _check_joinable(channel, path, [pytrees.describe(leaf) for leaf in leaves], marks, mode)
             return stack(leaves) if mode == "stack" or leaves[0].ndim == 0 else cat(leaves)
     return list(leaves)
 
@@ -120,10 +124,10 @@ _JOINED: tuple[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]], ...] = (
 
 
 def _check_joinable(
+    channel: GroupChannel,
     path: str,
     texts: Sequence[str],
     marks: Sequence[tuple[Any, tuple[int, ...]] | None],
-    ranks: Sequence[int],
     mode: str,
 ) -> None:
     """Raise if these tensors (dtype and shape; None for other leaves) cannot be joined."""
@@ -136,7 +140,7 @@ def _check_joinable(
         fits = None not in marks and len({(mark[0], len(mark[1]), mark[1][1:]) for mark in marks if mark}) == 1
         remedy = mismatch.CAT
     if not fits:
-        raise CollectiveError(mismatch.not_joinable(path, ranks, texts, remedy))
+        raise CollectiveError(mismatch.not_joinable(path, channel.ranks, channel.placed(texts), remedy))
 
 
 def _words(spec: Spec) -> str:

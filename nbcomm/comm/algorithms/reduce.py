@@ -112,8 +112,8 @@ def compare(  # noqa: PLR0913  # by keyword
         answers = exchange(channel, pack((call, said), channel.carries))
         calls = [f"{channel.call} with {other}" for other, _ in answers]
         if len(set(calls)) > 1:
-            raise MismatchError(mismatch.other_op(channel.ranks, calls))
-        raise CollectiveError(_difference(channel.ranks, [words for _, words in answers]))
+            raise MismatchError(mismatch.other_op(channel.ranks, channel.placed(calls)))
+        raise CollectiveError(_difference(channel, [words for _, words in answers]))
     return list(zip(*(numbers for _, numbers in rows), strict=True))
 
 
@@ -313,12 +313,13 @@ def _word(leaf: Any, *, grads: bool) -> str:
     return pytrees.describe(leaf) + (" that requires grad" if grads and getattr(leaf, "requires_grad", False) else "")
 
 
-def _difference(ranks: Sequence[int], words: Sequence[Sequence[tuple[str, str]]]) -> str:
+def _difference(channel: GroupChannel, words: Sequence[Sequence[tuple[str, str]]]) -> str:
     """Name the first place at which the ranks differ."""
     maps = [dict(pairs) for pairs in words]
     paths = list(dict.fromkeys(path for pairs in words for path, _ in pairs))
     for path in paths:
         here = [found.get(path, "nothing") for found in maps]
         if len(set(here)) > 1:
-            return mismatch.other_data(path, ranks, here)
-    return f"The ranks passed containers of different types to one reduction; {named(ranks)} must pass the same."
+            return mismatch.other_data(path, channel.ranks, channel.placed(here))
+    who = named(channel.ranks)
+    return f"The ranks passed containers of different types to one reduction; {who} must pass the same."

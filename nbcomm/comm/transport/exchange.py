@@ -43,11 +43,21 @@ class GroupChannel:
         size: how many they are.
         device: where tensors from an accelerator are received.
         call: the name of the collective that it is used for at present.
+        lines: those that called it, in group order, after `heads`; 0 where that is not known.
         host: the memory for everything else: the CPU, or ``device`` if the group has no backend for the CPU.
     """
 
-    def __init__(self, group: dist.ProcessGroup | None, ranks: Sequence[int], me: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        group: dist.ProcessGroup | None,
+        ranks: Sequence[int],
+        me: int,
+        device: torch.device,
+        line: Callable[[], int] = lambda: 0,
+    ) -> None:
         self.group = group
+        self._line = line
+        self.lines: Sequence[int] = ()
         self.ranks = list(ranks)
         self.me = me
         self.size = len(self.ranks)
@@ -89,10 +99,11 @@ class GroupChannel:
             MismatchError: the ranks are not in the same collective. It is raised on every rank.
             CollectiveError: a rank sent an error. It is raised on every rank.
         """
-        packet.call = _code(self.call)
+        packet.call, packet.line = _code(self.call), self._line()
         blocks = torch.empty(self.size * HEAD_BYTES, dtype=torch.uint8, device=self.host)
         all_gather_single(blocks, self._on_host(packet.head()), group=self.group)
         heads = [Packet.from_head(block) for block in blocks.cpu().split(HEAD_BYTES)]
+        self.lines = [head.line for head in heads]
         self._check_calls([head.call for head in heads])
         self._refuse(heads, self.ranks)
         return heads
@@ -280,9 +291,13 @@ class GroupChannel:
     def _check_calls(self, codes: Sequence[int]) -> None:
         # To torch they are all one call: everybody's 512 bytes to everybody.
         if len(set(codes)) > 1:
-            raise MismatchError(
-                mismatch.other_method(self.ranks, [_calls.get(code, "something else") for code in codes])
-            )
+            calls = [_calls.get(code, "something else") for code in codes]
+            raise MismatchError(mismatch.other_method(self.ranks, self.placed(calls)))
+
+    def placed(self, texts: Sequence[str]) -> list[str]:
+        """Return what is told of each rank after `heads`, with the line that it is in."""
+        lines = self.lines or [0] * self.size
+        return [f"{text}, line {line}" if line else text for text, line in zip(texts, lines, strict=True)]
 
     def _refuse(self, packets: Sequence[Packet], ranks: Sequence[int]) -> None:
         failed = {rank: packet.text for rank, packet in zip(ranks, packets, strict=True) if packet.kind == ERROR}

@@ -30,7 +30,7 @@ from ...errors import CollectiveError
 
 HEAD_BYTES = 512
 ALONE_FROM = 1 << 20  # from this size on, one more message is cheaper than two more copies
-_HEAD = struct.Struct("<BBHHIQQ")  # kind, rounds, call, inline length, meta length, host length, device length
+_HEAD = struct.Struct("<BBHHIIQQ")  # kind, rounds, call, inline length, meta length, line, lengths
 ROOM = HEAD_BYTES - _HEAD.size
 
 Side = Literal["host", "device"]
@@ -96,6 +96,7 @@ class Packet:
         meta_bytes: how long meta is, for the receiver.
         rounds: which parts any rank will send, as bits: see `exchange`.
         call: which collective this is for.
+        line: the line that called it; 0 if that is not known.
         payload: how many of the specs are tensors; the pickle itself.
     """
 
@@ -111,6 +112,7 @@ class Packet:
     meta_bytes: int = 0
     rounds: int = 0
     call: int = 0
+    line: int = 0
     payload: tuple[int, bytes] = (0, b"")
 
     @classmethod
@@ -124,7 +126,7 @@ class Packet:
     def head(self) -> torch.Tensor:
         """Return the fixed-size block, uint8 on the CPU."""
         block = bytearray(HEAD_BYTES)
-        lengths = (len(self.inline), len(self.meta), self.host_bytes, self.device_bytes)
+        lengths = (len(self.inline), len(self.meta), self.line, self.host_bytes, self.device_bytes)
         _HEAD.pack_into(block, 0, self.kind, self.rounds, self.call, *lengths)
         block[_HEAD.size : _HEAD.size + len(self.inline)] = self.inline
         return torch.frombuffer(block, dtype=torch.uint8)
@@ -133,11 +135,10 @@ class Packet:
     def from_head(cls, block: torch.Tensor) -> Packet:
         """Begin to receive: what fitted into the head is there; `size` says what is still to come."""
         raw = block.numpy().tobytes()
-        kind, rounds, call, inline, meta, host, device = _HEAD.unpack_from(raw)
+        kind, rounds, call, inline, meta, line, host, device = _HEAD.unpack_from(raw)
         content = raw[_HEAD.size : _HEAD.size + inline]
-        packet = cls(
-            kind, inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds, call=call
-        )
+        packet = cls(kind, inline=content, host_bytes=host, device_bytes=device, meta_bytes=meta, rounds=rounds)
+        packet.call, packet.line = call, line
         if kind == ERROR or not (kind == OBJECT and host):
             packet._read_meta(content[len(content) - meta :])
         return packet

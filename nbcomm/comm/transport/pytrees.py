@@ -17,7 +17,6 @@ import numpy as np
 import torch
 
 from ...errors import CollectiveError
-from ...rank_spec import by_rank
 
 
 def children(value: Any) -> list[tuple[Any, Any]] | None:
@@ -115,7 +114,7 @@ def fill(value: Any, new: Iterator[Any]) -> Any:
 def merge(
     values: Sequence[Any],
     own: int,
-    ranks: Sequence[int],
+    by_rank: Callable[[Sequence[str]], str],
     leaf: Callable[[str, Sequence[Any]], Any],
     path: str = "data",
 ) -> Any:
@@ -124,7 +123,7 @@ def merge(
     Args:
         values: one per rank, all of the same structure.
         own: the index of the value whose classes the result has.
-        ranks: the global ranks that they came from, for the message.
+        by_rank: says for the message which rank has which of these texts, one for each value.
         leaf: combines the leaves at one path.
         path: the path of ``values``.
 
@@ -140,11 +139,11 @@ def merge(
     ]
     if mine is None or any(shape != shapes[own] for shape in shapes):
         raise CollectiveError(
-            f"The ranks passed data of different structure at {path}: {by_rank(ranks, [describe(v) for v in values])}. "
+            f"The ranks passed data of different structure at {path}: {by_rank([describe(v) for v in values])}. "
             "Pass the same structure on every rank, or mode='object' to collect whatever each rank has."
         )
     merged = [
-        merge([p[place][1] for p in pairs if p is not None], own, ranks, leaf, _step(path, values[own], key))
+        merge([p[place][1] for p in pairs if p is not None], own, by_rank, leaf, _step(path, values[own], key))
         for place, (key, _) in enumerate(mine)
     ]
     return rebuild(values[own], merged)

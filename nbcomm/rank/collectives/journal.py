@@ -155,6 +155,13 @@ class Journal:
         entry.ended = clock.now()
         return result
 
+    def line(self) -> int:
+        """Return the line of the cell that has made the current call of this thread; 0 if it is not known."""
+        entry = self._current.get(threading.get_ident())
+        place = entry.place if entry is not None else None
+        place = place or call_site.of_frame(sys._getframe(1), self._scope()).place  # noqa: SLF001 - in another's function
+        return place[1] if place is not None else 0
+
     def _closely(
         self, entry: JournalEntry, method: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, OrderedDict, defaultdict, namedtuple
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ import torch
 
 from nbcomm.comm.transport import pytrees
 from nbcomm.errors import CollectiveError
+from nbcomm.rank_spec import by_rank
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024  # the untyped kind is tested
 
@@ -173,22 +175,22 @@ def test_a_value_in_a_few_words(value, words):
 def test_a_merge_has_the_classes_and_the_order_of_ones_own():
     first, second = {"b": [1], "a": Stack([2])}, {"a": Stack([3]), "b": [4]}
     for own, keys in [(0, ["b", "a"]), (1, ["a", "b"])]:
-        merged = pytrees.merge([first, second], own, [0, 1], lambda _, leaves: sum(leaves))
+        merged = pytrees.merge([first, second], own, partial(by_rank, [0, 1]), lambda _, leaves: sum(leaves))
         assert (merged, list(merged), type(merged["a"])) == ({"a": [5], "b": [5]}, keys, Stack)
 
 
 def test_a_merge_tells_where_each_leaf_is():
     paths = []
     data = {"a": [1, Batch(2, (3,))]}
-    pytrees.merge([data, data], 0, [0, 1], lambda path, _: paths.append(path))
+    pytrees.merge([data, data], 0, partial(by_rank, [0, 1]), lambda path, _: paths.append(path))
     assert paths == [path for path, _ in pytrees.leaves(data)]
-    pytrees.merge([1, 2], 0, [0, 1], lambda path, _: paths.append(path), "out")
+    pytrees.merge([1, 2], 0, partial(by_rank, [0, 1]), lambda path, _: paths.append(path), "out")
     assert paths[-1] == "out"
 
 
 def test_lists_and_tuples_are_of_different_structure():
     with pytest.raises(CollectiveError, match="rank 0 a list of 1; rank 1 a tuple of 1"):
-        pytrees.merge([[1], (1,)], 0, [0, 1], lambda _, leaves: leaves)
+        pytrees.merge([[1], (1,)], 0, partial(by_rank, [0, 1]), lambda _, leaves: leaves)
 
 
 def test_keys_are_walked_in_order_those_of_several_types_by_type():
@@ -199,7 +201,7 @@ def test_keys_are_walked_in_order_those_of_several_types_by_type():
 @pytest.mark.parametrize("own", [0, 1])
 def test_a_merge_tells_where_the_ranks_differ_and_what_to_do(own):
     with pytest.raises(CollectiveError) as refused:
-        pytrees.merge([{"a": [1, [2]]}, {"a": [1, 2]}], own, [4, 7], lambda _, leaves: leaves)
+        pytrees.merge([{"a": [1, [2]]}, {"a": [1, 2]}], own, partial(by_rank, [4, 7]), lambda _, leaves: leaves)
     assert str(refused.value) == (
         "The ranks passed data of different structure at data['a'][1]: rank 4 a list of 1; rank 7 an int. "
         "Pass the same structure on every rank, or mode='object' to collect whatever each rank has."
@@ -207,11 +209,15 @@ def test_a_merge_tells_where_the_ranks_differ_and_what_to_do(own):
 
 
 def test_merge_goes_side_by_side():
-    merged = pytrees.merge([{"a": 1, "b": (2,)}, {"b": (4,), "a": 3}], 0, [0, 1], lambda _, leaves: list(leaves))
+    merged = pytrees.merge(
+        [{"a": 1, "b": (2,)}, {"b": (4,), "a": 3}], 0, partial(by_rank, [0, 1]), lambda _, leaves: list(leaves)
+    )
     assert merged == {"a": [1, 3], "b": ([2, 4],)}
 
 
 @pytest.mark.parametrize("other", [{"a": [1]}, {"a": [1, 2], "b": 1}, [1, 2], torch.zeros(2), {"a": 3}])
 def test_merge_names_the_ranks_that_differ(other):
     with pytest.raises(CollectiveError, match=r"structure at data.*ranks 0,7 .*; rank 3 a"):
-        pytrees.merge([{"a": [1, 2]}, other, {"a": [3, 4]}], 0, [0, 3, 7], lambda _, leaves: list(leaves))
+        pytrees.merge(
+            [{"a": [1, 2]}, other, {"a": [3, 4]}], 0, partial(by_rank, [0, 3, 7]), lambda _, leaves: list(leaves)
+        )
