@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from .conftest import Notebook
+from .conftest import Notebook, Server
 
 CELLS = [
     "%load_ext nbcomm",
@@ -100,7 +100,6 @@ def test_one_rank_fails_and_one_dies_and_the_others_were_only_stopped_for_it(
         shown = book.cell(cell).inner_text()
         assert f"CellError: 1 of {size} ranks failed" in shown
         assert f"{size - 1} others were stopped for it" in shown
-        shoot(book.page, f"stopped-{size}-{cell}-{theme}")
     assert shown.count("killed by SIGKILL") == 1
     book.run(5)  # the time of the dead is that since the death, and not since the end of the cell before
     status = book.cell(5).inner_text()
@@ -111,7 +110,6 @@ def test_one_rank_fails_and_one_dies_and_the_others_were_only_stopped_for_it(
         assert _figure(card, "process") == "cpu"
         assert _figure(card, "since").startswith("for ")
         assert _figure(card, "blame") == "was killed by SIGKILL"
-    shoot(book.page, f"stopped-{size}-later-{theme}")
     book.run(6)
     assert "Rank 1 is back" in book.cell(6).inner_text()
     assert book.errors == []
