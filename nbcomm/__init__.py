@@ -178,11 +178,11 @@ def attach(identity: str | None = None) -> Session:
     """Attach to a world that another process of this user left running, and return its `Session`.
 
     Args:
-        identity: the world's short name; it can be omitted if only one world has no notebook, or only one of these
-            is of this notebook or folder.
+        identity: the world's short name; it can be omitted for the world that an earlier kernel of this notebook has
+            left, and in a kernel that does not know its notebook for one that such a kernel has left in this folder.
 
     Raises:
-        StateError: there is no such world, there are several, or another notebook steers it.
+        StateError: there is no such world, it must be named, or another notebook steers it.
     """
     from .notebook.session import registry
 

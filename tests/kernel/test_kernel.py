@@ -324,7 +324,7 @@ def test_two_at_once_have_two_worlds_and_one_outlives_a_kill(cluster: Notebook, 
 
     os.kill(other.pid, signal.SIGKILL)
     other.begin_again()
-    assert "An earlier kernel left" in other.run("%load_ext nbcomm").text
+    assert "An earlier kernel of this notebook left" in other.run("%load_ext nbcomm").text
     assert f"Attached to {RANKS} ranks" in other.run("%distributed attach").text
     assert other.run("mine").text == f"{ALL} 'second'\n"
 

@@ -94,7 +94,7 @@ def notebook(lasting: _Lasting) -> Notebook:
 
 def _begin_again(notebook: Notebook) -> None:
     """What a person does after the kernel is back."""
-    assert "An earlier kernel left" in notebook.run("%load_ext nbcomm").text
+    assert "An earlier kernel of this notebook left" in notebook.run("%load_ext nbcomm").text
 
 
 def _kill(notebook: Notebook) -> None:
@@ -279,18 +279,21 @@ def test_who_takes_up_the_world_of_another_has_it_for_his_own(open_notebook: Ope
     beside.run("%distributed stop")
 
 
-def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_named(
+def test_of_kernels_that_know_no_notebook_the_folder_decides_or_one_must_be_named(
     open_notebook: Open, elsewhere: str, tmp_path: Path
 ) -> None:
     (tmp_path / "sub").mkdir()
-    start = "%distributed start -n 1 --grace 60"
-    one = open_notebook(start, "%%distributed\nkept = 'one'", TMPDIR=elsewhere)
-    two = open_notebook("%cd -q sub", start, "%%distributed\nkept = 'two'", TMPDIR=elsewhere)
+    one = open_notebook(START, "%%distributed\nkept = 'one'", TMPDIR=elsewhere)
+    two = open_notebook("%cd -q sub", START, "%%distributed\nkept = 'two'", TMPDIR=elsewhere)
     ids = {_id(one), _id(two)}
+    last = _id(one)
     _lost(one, two)
     other = open_notebook("%cd -q /", TMPDIR=elsewhere)
     refused = other.run("%distributed attach", fails=True).error_text
-    assert "There are 2 worlds to choose from; name one:" in refused
+    assert (
+        "None of the 2 worlds without a notebook is known to be this notebook's; to take one all the same, " in refused
+    )
+    assert "type %distributed attach ID:" in refused
     assert {line.split(":")[0].strip() for line in refused.splitlines() if "1 rank on cpu" in line} == ids
     assert "of this notebook" not in refused
     unknown = other.run("%distributed attach nonsense", fails=True).error_text
@@ -299,9 +302,66 @@ def test_of_several_worlds_of_others_that_of_the_folder_is_taken_or_one_must_be_
     assert "It is the world that was started in this folder, " in other.run("%distributed attach").text
     assert other.run("%%distributed\nkept").text == "[0] 'two'\n"
     other.run("%distributed stop")
+    refused = other.run("%distributed attach", fails=True).error_text
+    assert "The only world without a notebook is not known to be this notebook's; to take it all the same," in refused
+    assert f"%distributed attach {last}:" in refused
+    other.run(f"%cd -q {tmp_path}")
     assert "It is the world" not in other.run("%distributed attach").text, "there is no other"
     assert other.run("%%distributed\nkept").text == "[0] 'one'\n"
     other.run("%distributed stop")
+
+
+def test_the_world_of_another_notebook_is_taken_only_by_its_name(open_notebook: Open, elsewhere: str) -> None:
+    one = open_notebook(START, "%%distributed\nkept = 'one'", TMPDIR=elsewhere, JPY_SESSION_NAME="/books/a.ipynb")
+    which = _id(one)
+    os.kill(one.pid, signal.SIGKILL)
+    for whose in ("/books/b.ipynb", ""):  # another one, and a kernel that does not know its notebook
+        other = open_notebook(TMPDIR=elsewhere, JPY_SESSION_NAME=whose)
+        refused = other.run("%distributed attach", fails=True).error_text
+        assert f"to take it all the same, type %distributed attach {which}:\n  {which}: 1 rank on cpu" in refused
+        assert refused.endswith(", of /books/a.ipynb")
+        assert other.run("%%distributed -r 0\n'kept' in globals()").lines[-1] == "[0] False", "it has its own"
+        other.run("%distributed stop")
+    other.run(f"%distributed attach {which}")
+    assert other.run("%%distributed\nkept").text == "[0] 'one'\n"
+    other.run("%distributed stop")
+
+
+LEFT = "An earlier kernel of this notebook left 1 rank on cpu running with their variables, for "
+
+
+def test_in_a_restarted_kernel_no_cell_starts_a_second_world_unasked(open_notebook: Open, elsewhere: str) -> None:
+    notebook = open_notebook(START, "%%distributed\nkept = 1", TMPDIR=elsewhere)
+    notebook.restart()
+    told = notebook.run("%load_ext nbcomm").text
+    assert told.count(LEFT) == 1
+    assert "type %distributed attach to go on with them." in told
+    for line in ("%%distributed\nkept", "%distributed run x.py", "%distributed who", "%distributed pull kept"):
+        if "x.py" in line:
+            notebook.run("open('x.py', 'w').write('kept')")
+        refused = notebook.run(line, fails=True).error_text
+        assert refused.count(LEFT) == 1
+        assert "%distributed start" in refused
+    assert LEFT in notebook.run("%distributed").text
+    notebook.run("%distributed attach")
+    assert notebook.run("%%distributed\nkept").text == "[0] 1\n"
+    # An explicit start is what Run All does after a restart: it starts, and tells of the other.
+    notebook.restart()
+    notebook.run("%load_ext nbcomm")
+    told = notebook.run(START).text
+    assert told.count(LEFT) == 1
+    assert "type %distributed attach --world NAME to go on with them." in told
+    unknown = notebook.run("%%distributed\nkept", fails=True).error_text
+    assert "NameError" in unknown
+    assert unknown.count(LEFT) == 1
+    assert "type %distributed attach --world NAME to go on with them." in unknown
+    notebook.run("%distributed attach --world before")
+    assert notebook.run("%%distributed --world before\nkept").text == "[0] 1\n"
+    assert LEFT not in notebook.run("%%distributed\nkept", fails=True).error_text
+    notebook.run("%distributed stop --world before")
+    notebook.run("%distributed stop")
+    assert notebook.run("%%distributed -r 0\n1").lines[-1] == "[0] 1", "there is none any more"
+    notebook.run("%distributed stop")
 
 
 def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:

@@ -108,7 +108,7 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     assert len(own) == 2
     assert set(own) <= set(ids)
     refused = notebook.run("%distributed attach", fails=True).error_text
-    assert f"There are {len(ids)} worlds to choose from" in refused
+    assert "There are 2 worlds of this notebook to choose from; type %distributed attach ID:" in refused
     mine = {line.split(":")[0].strip() for line in refused.splitlines() if line.endswith(", of this notebook")}
     assert mine == set(own), "two are its own, and nothing says which of them is meant"
     for identity in own:

@@ -16,7 +16,7 @@ from ...node.seed import client as seed
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes, check
 from . import buttons
-from .this_notebook import this_notebook
+from .this_notebook import is_known, this_notebook
 from .world_names import check_name
 
 if TYPE_CHECKING:
@@ -188,10 +188,10 @@ def spawn(
 
 
 def attach(identity: str | None = None) -> Session:
-    """Take up a world that another notebook of this user has left; see `nbcomm.attach`.
+    """Take up a world that a kernel of this user has left; see `nbcomm.attach`.
 
     Raises:
-        StateError: there is none, there are several to choose from, or another notebook steers it.
+        StateError: there is none, it must be named, or another notebook steers it.
     """
     return _take_up(_choose(identity)[0], "")
 
@@ -200,14 +200,14 @@ def attach_and_use(identity: str | None = None, name: str = "") -> tuple[Session
     """Take up a world for the magics.
 
     Args:
-        identity: which; by default the only one, that of this notebook, or that of this folder.
+        identity: which; by default that of this notebook.
         name: what this notebook calls it; by default what the other one did.
 
     Returns:
         Its session, and which world it is in words, if there were several.
 
     Raises:
-        StateError: there is none, there are several to choose from, another notebook steers it, or the name is taken.
+        StateError: there is none, it must be named, another notebook steers it, or the name is taken.
     """
     if not any(world.info.name for world in left_behind()):  # else the name is not known yet
         _check_free(name)
@@ -255,8 +255,7 @@ def _choose(identity: str | None) -> tuple[FoundWorld, str]:
             raise StateError(
                 f"No world without a notebook is running on this machine; type %distributed start to start one.{there}"
             )
-        if len(chosen) > 1:
-            chosen, which = _likeliest(chosen)
+        chosen, which = _own(chosen)
     (world,) = chosen
     if world.holder == os.getpid():
         raise StateError(f"The world {world.home.id} is already in use by this process.")
@@ -267,26 +266,41 @@ def _choose(identity: str | None) -> tuple[FoundWorld, str]:
     return world, which
 
 
-def _likeliest(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
-    """Return, of several worlds, this notebook's, else this folder's; and which it is, in words.
+def _own(free: list[FoundWorld]) -> tuple[list[FoundWorld], str]:
+    """Return, of the worlds without a notebook, this notebook's own; and which it is, in words, if there are others.
+
+    Of kernels that do not know their notebook, only the folder can tell.
 
     Raises:
-        StateError: that does not decide it.
+        StateError: none is, or several are: another notebook's world is taken only by its id.
     """
     mine = [world for world in free if _is_mine(world)]
-    here = [world for world in mine or free if world.info.cwd == written()]
+    here = [world for world in mine or filter(_may_be_mine, free) if world.info.cwd == written()]
     for chosen, whose in ((mine, "the world of this notebook"), (here, "the world that was started in this folder")):
         if len(chosen) == 1:
             others = _listed(world for world in free if world is not chosen[0])
-            return (
-                chosen,
-                f"It is {whose}, {chosen[0].home.id}, of {len(free)} without a notebook. The others:\n{others}",
-            )
-    raise StateError(f"There {_are(len(free), 'world')} to choose from; name one:\n{_listed(free)}")
+            said = f"It is {whose}, {chosen[0].home.id}, of {len(free)} without a notebook. The others:\n{others}"
+            return chosen, said if others else ""
+    which = f"%distributed attach {free[0].home.id if len(free) == 1 else 'ID'}"
+    said = (
+        f"There are {len(mine)} worlds of this notebook to choose from; type {which}"
+        if mine
+        else "The only world without a notebook is not known to be this notebook's; to take it all the same, type "
+        f"{which}"
+        if len(free) == 1
+        else f"None of the {len(free)} worlds without a notebook is known to be this notebook's; to take one all the "
+        f"same, type {which}"
+    )
+    raise StateError(f"{said}:\n{_listed(free)}")
 
 
 def _is_mine(world: FoundWorld) -> bool:
     return world.info.notebook == this_notebook() != ""
+
+
+def _may_be_mine(world: FoundWorld) -> bool:
+    """Return whether nothing tells the notebook that has left a world from this one."""
+    return not is_known(this_notebook()) and not is_known(world.info.notebook)
 
 
 def left_behind() -> list[FoundWorld]:
@@ -294,8 +308,45 @@ def left_behind() -> list[FoundWorld]:
     return [world for world in find_worlds() if not world.holder]
 
 
+def left_of_mine(name: str | None = None) -> str:
+    """Tell of the worlds that earlier kernels of this notebook have left, and how to go on with them; often empty.
+
+    Args:
+        name: only of the one with this name; empty for that without one.
+    """
+    mine = [world for world in left_behind() if _is_mine(world)]
+    return " ".join(
+        f"An earlier kernel of this notebook left {_titled(world)} running with their variables, for "
+        f"{world.left:.0f} s more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
+        f"{' --world NAME' * (known(world.info.name) is not None)} to go on with them."
+        for world in mine
+        if name in (None, world.info.name)
+    )
+
+
+def left_by_others() -> list[str]:
+    """Tell of the worlds that kernels of other notebooks have left, and how to take them."""
+    return [
+        f"Another kernel{_of_notebook(world)} left {_titled(world)} running, for {world.left:.0f} s more: type "
+        f"%distributed attach {world.home.id} to attach to them."
+        for world in left_behind()
+        if not _is_mine(world)
+    ]
+
+
+def _titled(world: FoundWorld) -> str:
+    return f"{world.info.name}: {world.info.title}" if world.info.name else world.info.title
+
+
+def _of_notebook(world: FoundWorld) -> str:
+    return f" of {world.info.notebook}" if is_known(world.info.notebook) else ""
+
+
 def _listed(found: Iterable[FoundWorld]) -> str:
-    return "\n".join(f"  {world}{', of this notebook' * _is_mine(world)}" for world in found)
+    return "\n".join(
+        f"  {world}{', of this notebook' if _is_mine(world) else f',{of}' if (of := _of_notebook(world)) else ''}"
+        for world in found
+    )
 
 
 def _are(count: int, what: str) -> str:
@@ -313,16 +364,25 @@ def current(name: str = "") -> Session:
     Raises:
         StateError: there is none.
     """
-    session = _used.get(name)
-    if session is not None and session.running:
+    session = known(name)
+    if session is not None:
         return session
+    left = f" {told}" if (told := left_of_mine(name)) else ""
     if name:
         others = ", ".join(session.name for session in running() if session.name)
         there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""
-        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}")
+        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}{left}")
     named = ", ".join(f"--world {session.name}" for session in running())
     there = f" (There is {named}.)" if named else ""
-    raise StateError(f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}")
+    raise StateError(
+        f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}{left}"
+    )
+
+
+def known(name: str) -> Session | None:
+    """Return the world of this name that the magics use, if there is one."""
+    session = _used.get(name)
+    return session if session is not None and session.running else None
 
 
 def use(session: Session) -> None:

@@ -17,3 +17,12 @@ def this_notebook() -> str:
     if name or kernels is None or not kernels.IPKernelApp.initialized():
         return name
     return str(kernels.IPKernelApp.instance().abs_connection_file)
+
+
+def is_known(name: str) -> bool:
+    """Return whether a name is that of a notebook, and not only of a kernel, which may be any notebook's.
+
+    >>> is_known("/home/me/a.ipynb"), is_known("/run/user/0/kernel-1.json"), is_known("")
+    (True, False, False)
+    """
+    return bool(name) and not name.endswith(".json")

@@ -68,7 +68,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     word("stop", "Stop the world, and remove its processes, sockets and files.")
     word("restart", "Stop the world and start a new one with the same options; variables are lost.")
     attach = word("attach", "Attach to a world that an earlier kernel left running, and to the cell that runs on it.")
-    attach.add_argument("id", nargs="?", metavar="ID", help="id of the world, if there are several")
+    attach.add_argument("id", nargs="?", metavar="ID", help="id of the world; by default that of this notebook")
     word("interrupt", "Interrupt the running cell with KeyboardInterrupt.")
     heal = word("heal", "Replace the processes of dead ranks; the other ranks keep their variables.")
     heal.add_argument(

@@ -99,7 +99,7 @@ class Assist:
         """Return the kernel's reply, now or as a future."""
         asked = None
         if self.active:
-            with suppress(NbcommError):  # no world, no such ranks: an error is raised when the cell is run
+            with suppress(NbcommError):  # no such ranks: an error is raised when the cell is run
                 asked = ask()
         if asked is None:
             return locally()
@@ -153,7 +153,10 @@ class Assist:
             return None
         start = cursor - len(line.token)
         if choice.names == "on ranks":
-            answers = registry.current(choice.world).inquire("complete", line.token, len(line.token))
+            session = registry.known(choice.world)
+            if session is None:
+                return None
+            answers = session.inquire("complete", line.token, len(line.token))
             if "." in line.token:  # inside a variable
                 return _Asked(answers, lambda content: _moved(content, start))
             return _Asked(answers, lambda content: _completions(_names_in(content), start, cursor, "instance"))
@@ -170,7 +173,10 @@ class Assist:
         part = part_for_ranks(code, plain=self._routing.on)
         if part is None or cursor < part.offset:
             return None
-        answers = registry.current(part.world).inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
+        session = registry.known(part.world)
+        if session is None:
+            return None
+        answers = session.inquire(kind, part.code, cursor - part.offset, detail, part.ranks)
         return _Asked(answers, lambda content: _moved(content, part.offset))
 
 

@@ -119,13 +119,14 @@ def _misspelt(code: str) -> str:
     return f"Did you mean {found[1]}{near[0]}?" if near else ""
 
 
-def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders) -> str:
+def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders, left: Callable[[], str] = str) -> str:
     """Return what to do about a cell that failed on ranks for lack of a name that others have; otherwise empty.
 
     Args:
         error: how it failed.
         here: the notebook's variables.
         holders: of the world.
+        left: tells of other ranks that may have it, and how to reach them; empty if there are none.
     """
     found = _UNKNOWN.search(str(error))
     if found is None or found[1].startswith("_"):
@@ -139,7 +140,7 @@ def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders) -> st
     if name in ALL:
         return f"The next cell has nbcomm's {name} again."  # it was deleted in this one
     if name not in here:
-        return f"Did you mean {near}?" if (near := meant(name)) else ""
+        return f"Did you mean {near}?" if (near := meant(name)) else left()
     if isinstance(here[name], ModuleType):
         return f"The notebook has imported {name}, but the ranks have not: import it in a %%distributed cell."
     return f"The notebook has a variable {name}, but the ranks do not: copy it to them with %distributed push {name}."
@@ -210,17 +211,18 @@ class Hints:
             self._shell.events.unregister("post_run_cell", self._look)
 
     @contextmanager
-    def suggesting(self, holders: Holders = lambda _: []) -> Iterator[None]:
+    def suggesting(self, holders: Holders = lambda _: [], left: Callable[[], str] = str) -> Iterator[None]:
         """Let the error of a cell that ranks run end with what to do about it.
 
         Args:
             holders: of the world.
+            left: tells of other ranks that may have it; see `for_ranks`.
         """
         try:
             yield
         except CellError as error:
             with self._faults.beside("a hint could not be shown"):
-                error.suggest(for_ranks(error, self._shell.user_ns, holders))
+                error.suggest(for_ranks(error, self._shell.user_ns, holders, left))
             raise
 
     def _look(self, result: Any) -> None:

@@ -127,7 +127,7 @@ class DistributedMagics(Magics):
     def _perform(self, options: argparse.Namespace, what: Callable[[Session], Callable[..., None]]) -> None:
         with (
             _addressed_to(options.world),
-            self._hints.suggesting(partial(hints.of_ranks, options.world)),
+            self._hints.suggesting(partial(hints.of_ranks, options.world), registry.left_of_mine),
             self._interruptible(),
         ):
             session, number = self._session_for(options.ranks, options.world), _number_of_running_cell(self._shell)
@@ -171,13 +171,17 @@ class DistributedMagics(Magics):
             self._shell.events.register("post_run_cell", restore)
 
     def _session_for(self, spec: str | None, name: str) -> Session:
-        try:
+        session = registry.known(name)
+        if session is not None:
+            return session
+        if name:  # it may be a typing error: it must not start a second world
             return registry.current(name)
-        except StateError:
-            if name:  # it may be a typing error: it must not start a second world
-                raise
         if spec is not None:
             _check_shape(spec)
+        if left := registry.left_of_mine(name):  # a cell that was meant for its variables must not find others
+            raise StateError(
+                f"Nothing was run, and no world was started. {left} For new ranks, type %distributed start."
+            )
         self.announce()
         wishes = profiles.wishes_of(profiles.parsed(self._parser, ["start"]))
         self._begun_by_cell = self._start(vars(wishes), panel=False)
@@ -188,11 +192,8 @@ class DistributedMagics(Magics):
         if self._announced:
             return
         self._announced = True
-        for world in registry.left_behind():
-            print(
-                f"An earlier kernel left {world.info.title} running, for {world.left:.0f} s more: "
-                f"type %distributed attach {world.home.id} to attach to them."
-            )
+        for told in filter(None, [registry.left_of_mine(), *registry.left_by_others()]):
+            print(told)
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
 
@@ -218,11 +219,8 @@ class DistributedMagics(Magics):
 
             print(in_words(wishes))
             return
-        try:
-            running = registry.current(options.world)
-        except StateError:
-            pass
-        else:
+        running = registry.known(options.world)
+        if running is not None:
             if running is self._begun_by_cell and registry.serves(running, wishes):
                 # The user did not ask for it: a notebook may have cells above this one that run on ranks in one kernel
                 # and not in another, and must run in both.
@@ -236,6 +234,8 @@ class DistributedMagics(Magics):
                 "--world NAME."
             )
         self._start(vars(wishes), panel=True)
+        if left := registry.left_of_mine():
+            print(left)
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
         return self._show_start(lambda progress: registry.start(progress=progress, **options), panel=panel)

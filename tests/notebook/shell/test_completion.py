@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from nbcomm.errors import SpecError, StateError
+from nbcomm.errors import SpecError
 from nbcomm.notebook.session import registry
 from nbcomm.notebook.shell import completion
 from nbcomm.notebook.shell.routing import Auto
@@ -77,14 +77,7 @@ def shell() -> Iterator[Any]:
 
 
 def use(monkeypatch: pytest.MonkeyPatch, world: World | None) -> World | None:
-    def current(name: str = "") -> World:
-        if world is None:
-            raise StateError("No world is running.")
-        if name not in ("", "b"):
-            raise StateError("No such world.")
-        return world
-
-    monkeypatch.setattr(registry, "current", current)
+    monkeypatch.setattr(registry, "known", lambda name: world if name in ("", "b") else None)
     return world
 
 

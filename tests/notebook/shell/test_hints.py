@@ -173,6 +173,18 @@ def test_a_name_that_is_nearly_one_of_nbcomms_is_corrected() -> None:
     assert hints.for_ranks(error, {}, lambda _: []) == "Did you mean world_size?"
 
 
+@pytest.mark.parametrize(
+    ("here", "ranks", "said"), [({}, [], "Others have it."), ({"lr": 3}, [], "push lr."), ({}, [0], "Only")]
+)
+def test_a_name_that_nothing_else_has_may_be_on_ranks_that_were_left(
+    here: dict[str, Any], ranks: list[int], said: str
+) -> None:
+    error = CellError("2 of 2 ranks failed: [0-1] NameError: name 'lr' is not defined", {0: "…"}, "…")
+    told = hints.for_ranks(error, here, lambda _: ranks, lambda: "Others have it.")
+    assert said in told
+    assert ("Others" in told) == (said == "Others have it.")
+
+
 def test_a_name_of_nbcomms_that_was_deleted_comes_back() -> None:
     error = CellError("1 of 1 rank failed: [0] NameError: name 'rank' is not defined", {0: "…"}, "…")
     assert hints.for_ranks(error, {"rank": 1}, lambda _: []) == "The next cell has nbcomm's rank again."
