@@ -208,7 +208,7 @@ class Panel:
 
         return {
             "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(saved_table.table_html)}</div>',
-            "text/plain": written(saved_table.table_text),
+            "text/plain": written(functools.partial(saved_table.table_text, copied=True)),
         }
 
     def _mark(self) -> object:

@@ -49,6 +49,7 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     backend: str = "",
     job: JobView | None = None,
     now: float | None = None,
+    copied: bool = False,
 ) -> str:
     """Return the table as text.
 
@@ -62,10 +63,12 @@ def table_text(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         backend: the process group's backend, if known.
         job: the scheduler's job that the world is in, if any; what is left of its time is as of ``now``.
         now: the time of the table, in seconds of `time.time`; None is now.
+        copied: whether it stays, and is read later: then it says of what time it is.
     """
     now = time.time() if now is None else now
     said = headline or sentence(ranks, now)
-    lines = [f"{title} · {size_line(ranks, backend, job, now)}", said, *aligned(_table(ranks, ladder, now))]
+    shown = _as_of(said, now) if copied else said
+    lines = [f"{title} · {size_line(ranks, backend, job, now)}", shown, *aligned(_table(ranks, ladder, now))]
     lines += [f"{who}: {error}" for who, error in _errors(ranks)]
     if wrong := ladder_line(ladder):
         lines += ["", *([wrong] if wrong != said else []), *aligned(_ladder(ladder)), _legend(ladder)]
@@ -86,12 +89,12 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
     job: JobView | None = None,
     now: float | None = None,
 ) -> str:
-    """Return the table as HTML without styles; the arguments are those of `table_text`."""
+    """Return the table as HTML without styles, which stays; the arguments are those of `table_text`."""
     now = time.time() if now is None else now
-    at, said = _local(now), headline or sentence(ranks, now)
+    said = headline or sentence(ranks, now)
     parts = [
         f"<div><b>{html.escape(title)}</b> · {html.escape(size_line(ranks, backend, job, now))}</div>",
-        f"<div>{html.escape(said)} <i>(a copy, as of {at:%Y-%m-%d %H:%M:%S})</i></div>",
+        f"<div>{html.escape(_as_of(said, now))}</div>",
         marked_up(_table(ranks, ladder, now)),
     ]
     parts += [f"<div>{html.escape(who)}: <code>{html.escape(error)}</code></div>" for who, error in _errors(ranks)]
@@ -100,6 +103,11 @@ def table_html(  # noqa: PLR0913  # by keyword, and each is a part of the pictur
         parts += [marked_up(_ladder(ladder), row_headers=True), f"<div>{html.escape(_legend(ladder))}</div>"]
     parts += [f"<div>{html.escape(line)}</div>" for line in _late(timeline, past)]
     return "".join(parts)
+
+
+def _as_of(said: str, now: float) -> str:
+    """Return the sentence of a copy, which may be read when the world is long gone."""
+    return f"As of {_local(now):%Y-%m-%d %H:%M:%S}, when this copy was made: {said}"
 
 
 def lasting(ladder: Ladder | None, timeline: Timeline | None) -> tuple[object, ...]:

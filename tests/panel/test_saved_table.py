@@ -143,7 +143,7 @@ def test_what_is_left_of_a_jobs_time_is_said_as_in_javascript_and_stands_in_the_
 def test_the_headline_can_be_given() -> None:
     views = [RankView(0, state="idle")]
     assert saved_table.table_text(views, "w", "checkpointing", now=NOW).splitlines()[1] == "checkpointing"
-    assert "<div>checkpointing <i>(a copy, as of 2026-03-01 14:03:17)</i></div>" in saved_table.table_html(
+    assert "<div>As of 2026-03-01 14:03:17, when this copy was made: checkpointing</div>" in saved_table.table_html(
         views, "w", "checkpointing", now=NOW
     )
 
