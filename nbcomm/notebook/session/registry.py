@@ -13,6 +13,7 @@ from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
 from ...launch.working_folder import here, written
 from ...node.seed import client as seed
+from ...panel.words import duration
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes, check
 from . import buttons
@@ -28,6 +29,8 @@ _LONGEST = 1e9
 
 _ANSWER = 10.0
 """Seconds that an agent has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
+
+FOR_NEW = "For new ranks, type %distributed start."
 
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
 _defaults: dict[str, Any] = {}
@@ -317,7 +320,7 @@ def left_of_mine(name: str | None = None) -> str:
     mine = [world for world in left_behind() if _is_mine(world)]
     return " ".join(
         f"An earlier kernel of this notebook left {_titled(world)} running with their variables, for "
-        f"{world.left:.0f} s more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
+        f"{duration(world.left)} more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
         f"{' --world NAME' * (known(world.info.name) is not None)} to go on with them."
         for world in mine
         if name in (None, world.info.name)
@@ -327,7 +330,7 @@ def left_of_mine(name: str | None = None) -> str:
 def left_by_others() -> list[str]:
     """Tell of the worlds that kernels of other notebooks have left, and how to take them."""
     return [
-        f"Another kernel{_of_notebook(world)} left {_titled(world)} running, for {world.left:.0f} s more: type "
+        f"Another kernel{_of_notebook(world)} left {_titled(world)} running, for {duration(world.left)} more: type "
         f"%distributed attach {world.home.id} to attach to them."
         for world in left_behind()
         if not _is_mine(world)
@@ -367,16 +370,15 @@ def current(name: str = "") -> Session:
     session = known(name)
     if session is not None:
         return session
-    left = f" {told}" if (told := left_of_mine(name)) else ""
+    if left := left_of_mine(name):
+        raise StateError(f"No world{f' {name!r}' * bool(name)} is running in this kernel. {left} {FOR_NEW}")
     if name:
         others = ", ".join(session.name for session in running() if session.name)
         there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""
-        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}{left}")
+        raise StateError(f"No world {name!r} is running; start it with %distributed start --world {name}.{there}")
     named = ", ".join(f"--world {session.name}" for session in running())
     there = f" (There is {named}.)" if named else ""
-    raise StateError(
-        f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}{left}"
-    )
+    raise StateError(f"No world is running; start one with %distributed start, or run a %%distributed cell.{there}")
 
 
 def known(name: str) -> Session | None:

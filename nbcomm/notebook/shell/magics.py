@@ -179,9 +179,7 @@ class DistributedMagics(Magics):
         if spec is not None:
             _check_shape(spec)
         if left := registry.left_of_mine(name):  # a cell that was meant for its variables must not find others
-            raise StateError(
-                f"Nothing was run, and no world was started. {left} For new ranks, type %distributed start."
-            )
+            raise StateError(f"Nothing was run, and no world was started. {left} {registry.FOR_NEW}")
         self.announce()
         wishes = profiles.wishes_of(profiles.parsed(self._parser, ["start"]))
         self._begun_by_cell = self._start(vars(wishes), panel=False)
