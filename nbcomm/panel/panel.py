@@ -32,7 +32,7 @@ from . import saved_table
 from .clicks import ButtonClicks
 from .feed import Feed
 from .output_views import open_views
-from .words import JobView, RankView, ladder_line
+from .words import JobView, LastCell, RankView, ladder_line
 
 _HERE = Path(__file__).parent
 
@@ -50,6 +50,10 @@ class Panel:
             kernel's main thread when that is free, and returns the sentence that the panel shows, or raises an error
             with it. Without actions there are no buttons.
         controls: whether the buttons are shown at first; a user of the panel can hide and show them.
+        world: identifies the world: the panels of a world that another kernel takes up become live again.
+        grace: seconds that the world lives on when its kernel has ended; 0 if it does not.
+        output: returns the output of the last cell, as a notebook's file has outputs, or raises an error with a
+            sentence. A page that has missed it can ask for it.
 
     Attributes:
         id: identifies the panel's places in the page.
@@ -57,7 +61,7 @@ class Panel:
         shown: whether it has an output.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913  # by keyword, and each is a part of what it can do
         self,
         title: str,
         backend: str,
@@ -65,12 +69,23 @@ class Panel:
         *,
         actions: Mapping[str, Callable[[], str]] | None = None,
         controls: bool = True,
+        world: str = "",
+        grace: float = 0.0,
+        output: Callable[[], list[dict[str, Any]]] | None = None,
     ) -> None:
-        self.id = self.display_id = secrets.token_hex(4)
+        self.id, self.display_id = world or secrets.token_hex(4), secrets.token_hex(4)
         self._title, self._backend = title, backend
         self._actions = dict(actions or {})
-        meta = {"id": self.id, "title": title, "backend": backend, "actions": [*self._actions], "controls": controls}
-        self._feed = Feed(meta, ranks)
+        self._output = output
+        self._meta = {
+            "id": self.id,
+            "title": title,
+            "backend": backend,
+            "actions": [*self._actions],
+            "controls": controls,
+            "grace": grace,
+        }
+        self._feed = Feed(self._meta, ranks)
         self._lock = threading.Lock()
         self._call_off: Callable[[], None] | None = None  # cancels the message that is to be sent soon
         self._widget: Any = None
@@ -106,6 +121,7 @@ class Panel:
         useful: Sequence[str] | None = None,
         past: Sequence[Past] | None = None,
         job: JobView | None = None,
+        last: LastCell | None = None,
     ) -> None:
         """Set what the panel shows; call this from any thread, as often as you like.
 
@@ -122,9 +138,10 @@ class Panel:
                 fresh. None means that it is not known, and every button is enabled.
             past: the cells that have ended, oldest first; None keeps the previous ones.
             job: the scheduler's job that the world is in; None keeps the previous one.
+            last: the cell that runs or ran last; None keeps the previous one.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job)
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job, last)
             self._flush()
 
     @property
@@ -171,9 +188,19 @@ class Panel:
     def _open(self) -> None:
         self.offer_views()
         if self._widget is None and not self._closed and in_kernel():
+            # A page that has been loaded since then may have missed something, an older one has not.
+            self._meta["opened"] = time.time()
             self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
-            clicks = ButtonClicks(self._actions, functools.partial(quietly, self._widget.send))
+            send = functools.partial(quietly, self._widget.send)
+            show = {} if self._output is None else {"show": functools.partial(self._send_output, self._output, send)}
+            clicks = ButtonClicks({**self._actions, **show}, send)
             self._widget.on_msg(lambda _widget, content, _buffers: clicks.hear(content))
+
+    @staticmethod
+    def _send_output(output: Callable[[], list[dict[str, Any]]], send: Callable[[dict[str, Any]], object]) -> str:
+        """Send the output of the last cell to the page that asks for it, which says what it has done with it."""
+        send({"kind": "output", "outputs": output()})
+        return ""
 
     def _flush(self) -> None:
         """Send the next message, or schedule it for when it may be sent. The caller holds the lock."""

@@ -1,13 +1,17 @@
-"""A page that is loaded again while a cell runs: nothing in it is false, and what was missed can be had."""
+"""A page that is loaded again while a cell runs, or whose kernel ends: it is not wrong, and names the way back."""
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 
 import pytest
 
 from .conftest import Notebook, Server
 from .test_world import LOAD, START
+
+Make = Callable[..., Notebook]
 
 CELL = """%%distributed
 import pathlib, time
@@ -18,14 +22,16 @@ while not pathlib.Path("go-again").exists():
 print("behind the reload")
 1 / (rank - 2)"""
 LAST = "%distributed last"
+NEXT = "%%distributed\nall_reduce(1)"
+NUMBER = ".jp-InputPrompt"
 
 
-@pytest.mark.timeout(150)
-def test_a_page_loaded_again_in_mid_cell(notebook: Callable[..., Notebook], server: Server) -> None:
-    book = notebook("again.ipynb", LOAD, START, CELL, LAST)
+def _loaded_again_in_mid_cell(notebook: Make, server: Server, name: str, app: str) -> Notebook:
+    """A notebook whose page was loaded again while its third cell ran, which has ended since."""
+    book = notebook(f"{name}.ipynb", LOAD, START, CELL.replace("go-again", f"go-{name}"), LAST, NEXT)
+    book.page.set_default_timeout(60_000)
+    book.open(app=app)
     page = book.page
-    page.set_default_timeout(60_000)
-    book.open()
     book.run(0)
     book.run(1)
     book.save()
@@ -36,11 +42,37 @@ def test_a_page_loaded_again_in_mid_cell(notebook: Callable[..., Notebook], serv
     page.reload()
     page.wait_for_selector(".jp-Notebook .jp-CodeCell .cm-content")
     # A kernel that runs a cell does not answer a new page, so what stands there is what was saved, and says so.
-    page.wait_for_function("document.querySelector('.nbcomm-panel')?.innerText.includes('(a copy, as of ')")
+    page.wait_for_function(
+        "/As of .*, when this copy was made: /.test(document.querySelector('.nbcomm-panel')?.innerText)"
+    )
     assert page.locator(".nbcomm-live").count() == 0
 
-    (server.root / "go-again").touch()
+    (server.root / f"go-{name}").touch()
     page.wait_for_function("/1 failed/.test(document.querySelector('.nbcomm-live')?.innerText)")
+    book.idle()
+    return book
+
+
+@pytest.mark.timeout(150)
+@pytest.mark.parametrize("app", ["lab", pytest.param("notebook", marks=pytest.mark.nightly)])
+def test_a_page_loaded_again_in_mid_cell_is_shown_what_it_has_missed(notebook: Make, server: Server, app: str) -> None:
+    book = _loaded_again_in_mid_cell(notebook, server, f"again-{app}", app)
+    page, cell = book.page, book.cell(2)
+    missed = page.locator(".nbcomm-live .missed")
+    missed.wait_for()
+    assert "This page missed output of In [3]: it was loaded while the cell ran." in missed.inner_text()
+    assert "[0-3] behind the reload" not in cell.inner_text()
+    missed.get_by_role("button", name="show it").click()
+    cell.locator(".jp-OutputArea-output").filter(has_text="ZeroDivisionError").first.wait_for()
+    assert "[0-3] before\n[0-3] behind the reload" in cell.inner_text()
+    assert cell.locator(NUMBER).inner_text() == "[3]:"
+    missed.wait_for(state="hidden")
+    # The file has it, and a page that is loaded again has missed nothing.
+    saved = book.save()["cells"][2]
+    assert saved["execution_count"] == 3
+    assert [output["output_type"] for output in saved["outputs"]].index("error") == len(saved["outputs"]) - 1
+    page.reload()
+    page.wait_for_selector(".nbcomm-live")
     book.idle()
     book.start(3)
     again = book.cell(3).locator(".jp-OutputArea-output")
@@ -48,4 +80,88 @@ def test_a_page_loaded_again_in_mid_cell(notebook: Callable[..., Notebook], serv
     shown = book.cell(3).inner_text()
     assert "In [3] on ranks 0-3 ended after" in shown
     assert "[0-3] before\n[0-3] behind the reload" in shown
+    assert not missed.is_visible()
     assert book.errors == []
+
+
+@pytest.mark.timeout(150)
+def test_what_was_missed_is_told_until_the_next_cell_runs(notebook: Make, server: Server) -> None:
+    book = _loaded_again_in_mid_cell(notebook, server, "later", "lab")
+    missed = book.page.locator(".nbcomm-live .missed")
+    missed.wait_for()
+    book.run(4)
+    missed.wait_for(state="hidden")
+    assert book.errors == []
+
+
+BACK = "%distributed attach"
+
+
+@pytest.mark.timeout(180)
+def test_a_panel_whose_kernel_was_restarted_names_the_way_back_and_lives_again(notebook: Make) -> None:
+    book = notebook(
+        "restarted.ipynb", LOAD, START, "%%distributed\nkept = rank", BACK, "%%distributed\nall_reduce(kept)"
+    )
+    page = book.page
+    page.set_default_timeout(60_000)
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+    panel = page.locator(".nbcomm-live").first
+    panel.filter(has_text="all ranks idle").wait_for()
+    page.evaluate("void jupyterapp.commands.execute('kernelmenu:restart')")
+    page.locator(".jp-Dialog .jp-mod-warn").click()
+    panel.filter(has_text="The kernel of this panel has ended.").wait_for()
+    said = panel.locator(".headline").inner_text()
+    assert "Its ranks and their variables live on for about" in said
+    assert "in the next kernel, run %load_ext nbcomm and %distributed attach." in said
+    # No button claims what nobody hears.
+    for name in ("interrupt", "heal", "stop", "restart"):
+        assert panel.get_by_role("button", name=name, exact=True).is_disabled()
+    book.idle()
+    book.start(0)
+    told = book.cell(0).locator(".jp-OutputArea-output")
+    told.filter(has_text="An earlier kernel of this notebook left 4 ranks on cpu running").wait_for()
+    book.start(4)
+    refused = book.cell(4).locator(".jp-OutputArea-output").filter(has_text="StateError")
+    refused.wait_for()
+    assert "Nothing was run, and no world was started." in refused.inner_text()
+    assert "For new ranks, type %distributed start." in refused.inner_text()
+    book.idle()
+    book.run(3)
+    # The old place is live again, beside the new one.
+    page.wait_for_function("document.querySelectorAll('.nbcomm-live .card[data-mood=idle]').length === 8")
+    assert book.page.locator(".nbcomm-live").count() == 2
+    assert panel.get_by_role("button", name="stop", exact=True).is_enabled()
+    book.run(4)
+    assert "[0-3] 6" in book.cell(4).inner_text()
+    assert book.errors == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(150)
+def test_in_a_file_that_is_opened_again_nothing_is_dead_and_the_views_come_with_the_next_world(
+    notebook: Make, server: Server
+) -> None:
+    book = notebook("saved-views.ipynb", LOAD, START, "%%distributed\nprint(rank)")
+    book.page.set_default_timeout(60_000)
+    book.open()
+    for cell in range(3):
+        book.run(cell)
+    bar = book.cell(2).locator(".nbcomm-views-bar")
+    bar.wait_for()
+    (server.root / "opened-again.ipynb").write_text(json.dumps(book.save()))
+
+    later = notebook("opened-again.ipynb", own_page=True)
+    later.page.set_default_timeout(60_000)
+    later.open()
+    said = later.page.locator(".nbcomm-panel").inner_text()
+    assert re.search(r"As of .*, when this copy was made: all ranks idle", said), said
+    assert later.page.locator("[class^=nbcomm-views], .nbcomm-views-room, .nbcomm-live").count() == 0
+    assert "[3] 3" in later.cell(2).inner_text()
+    for cell in range(2):
+        later.start(cell)
+    later.page.wait_for_selector(".nbcomm-live")
+    later.cell(2).locator(".nbcomm-views-bar").get_by_role("radio", name="by rank").click()
+    later.cell(2).get_by_role("tab", name="3").wait_for()
+    assert later.errors == book.errors == []

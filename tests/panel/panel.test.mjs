@@ -7,6 +7,7 @@ const panel = {
   ...(await import("../../nbcomm/frontend/js/page.js")),
   ...(await import("../../nbcomm/panel/js/panel_words.js")),
   ...(await import("../../nbcomm/panel/js/panel_story.js")),
+  ...(await import("../../nbcomm/panel/js/panel_link.js")),
 };
 const cases = JSON.parse(await readFile(new URL("cases.json", import.meta.url), "utf-8"));
 
@@ -288,6 +289,88 @@ test("a job travels, and may be prolonged", () => {
   assert.equal(panel.apply(null, snapshot(1, ROW)).job, null);
 });
 
+// ── what a page has missed ──
+
+const LAST = { number: 4, id: "c2", began: 100, ended: 108 };
+const CELL = { id: "c2", executionCount: null, trusted: false, outputs: { fromJSON() {} } };
+
+test("the last cell travels", () => {
+  const first = panel.apply(null, { ...snapshot(1, ROW), last: [4, "c2", 100, null] });
+  assert.deepEqual(first.last, { ...LAST, ended: null });
+  assert.deepEqual(panel.apply(first, delta(2, {})).last, first.last);
+  assert.deepEqual(panel.apply(first, { ...delta(2, {}), last: [4, "c2", 100, 108] }).last, LAST);
+  assert.equal(panel.apply(null, snapshot(1, ROW)).last, null);
+});
+
+test("a page has missed what a cell shows that ran when it was loaded, or before it had a link", () => {
+  const missed = (loaded, linked, cell = CELL, last = LAST, opened = 50, ended = false) =>
+    panel.hasMissed({ last, meta: { opened }, ended }, loaded, linked, cell);
+  assert.equal(missed(103, 109), true);
+  assert.equal(missed(99, 109), true, "it began while the page was loading, as one that was queued");
+  assert.equal(missed(99, 109, null), false, "nothing shows that it did");
+  assert.equal(missed(103, 109, null), true, "the cell was deleted, or is another notebook's");
+  assert.equal(missed(103, 109, { ...CELL, executionCount: 4 }), false, "it has it by now");
+  assert.equal(missed(103, 109, { ...CELL, executionCount: 2 }), true, "that of an earlier run");
+  assert.equal(missed(109, 110), false, "it was loaded after the end, with the file of then");
+  assert.equal(missed(90, 95), false, "the next cell has run");
+  assert.equal(missed(103, 109, CELL, LAST, 104), false, "the panel was opened in this page");
+  assert.equal(missed(103, 105, CELL, { ...LAST, ended: null }), false, "it still runs");
+  assert.equal(missed(103, 109, CELL, null), false);
+  assert.equal(missed(103, 109, CELL, LAST, 50, true), false, "a stopped world does not answer");
+  const unknown = { ...LAST, number: 0 };
+  assert.equal(missed(103, 109, CELL, unknown), true);
+  assert.equal(missed(103, 109, { ...CELL, executionCount: 7 }, unknown), false);
+});
+
+test("what was missed is said, with what to do", () => {
+  assert.equal(
+    panel.missedLine(LAST, true, false),
+    "This page missed output of In [4]: it was loaded while the cell ran.",
+  );
+  assert.match(
+    panel.missedLine({ ...LAST, number: 0 }, false, false),
+    /of the last cell: .* Type %distributed last in a cell/,
+  );
+});
+
+test("of several cells that a page has missed, only the last one is kept", () => {
+  assert.equal(
+    panel.missedLine(LAST, true, true),
+    "This page missed output of In [4]: it was loaded while cells ran. The output that it missed of earlier cells is " +
+      "not kept.",
+  );
+});
+
+test("what was missed goes to its cell, whose number it then has", () => {
+  const cells = [{ id: "text" }, { ...CELL, outputs: { fromJSON: (shown) => (cells[1].shown = shown) } }];
+  const context = { model: { cells: { length: 2, get: (at) => cells[at] } } };
+  const cell = panel.cellOf({ widget_manager: { context } }, "c2");
+  assert.equal(cell, cells[1]);
+  assert.equal(panel.cellOf({ widget_manager: { context } }, "text"), null, "it has no outputs");
+  assert.equal(panel.cellOf({ widget_manager: { context } }, ""), null);
+  assert.equal(panel.cellOf({ widget_manager: {} }, "c2"), null, "another front end");
+  assert.equal(panel.cellOf({}, "c2"), null);
+  panel.putOutputs(cell, LAST, ["all"]);
+  assert.deepEqual([cell.shown, cell.executionCount, cell.trusted], [["all"], 4, true]);
+});
+
+test("without its kernel a panel names the way back while there is one", () => {
+  const line = (grace, silent, cut = false) => panel.lostLine({ meta: { grace } }, silent, cut);
+  const back = "in the next kernel, run %load_ext nbcomm and %distributed attach.";
+  assert.equal(
+    line(60, 8),
+    `No news for 8 s; the kernel may have ended. Its ranks and their variables live on for about 52 s more: ${back} ` +
+      "This is the last known state.",
+  );
+  assert.match(line(60, 1, true), /^The kernel of this panel has ended. Its ranks .* for about 59 s more/);
+  assert.match(line(60, 61, true), /Its ranks have ended by now, unless a notebook has attached to them/);
+  assert.equal(line(0, 1, true), "The kernel of this panel has ended. This is the last known state.");
+  assert.equal(panel.isLost({ ended: false }, 1, true), true);
+  assert.equal(panel.isLost({ ended: false }, 7, false), true);
+  assert.equal(panel.isLost({ ended: false }, 5, false), false);
+  assert.equal(panel.isLost({ ended: true }, 99, true), false);
+});
+
 // ── what is said, and the buttons ──
 
 test("what is spoken has no clock and no short waits", () => {
@@ -331,17 +414,17 @@ test("a press is heard, then done", () => {
   const done = panel.answered(heard, { kind: "done", token: "t", text: "rank 2 has a new process", ok: true });
   assert.deepEqual([sent, heard, done].map(panel.isUnderWay), [true, true, false]);
   assert.equal(done.text, "rank 2 has a new process");
-  assert.equal(panel.answered(done, { kind: "unheard", token: "t" }), done);
+  assert.equal(panel.answered(done, { kind: "unheard", token: "t", text: panel.UNHEARD }), done);
 });
 
 test("a press that nobody hears is lost, unless the kernel did hear it", () => {
   const sent = { action: "heal", token: "t", stage: "sent", text: "", ok: true };
-  const lost = panel.answered(sent, { kind: "unheard", token: "t" });
+  const lost = panel.answered(sent, { kind: "unheard", token: "t", text: panel.UNHEARD });
   assert.match(lost.text, /^The kernel is busy and cannot respond; use the notebook's ■ button, then try again\.$/);
   assert.equal(panel.isUnderWay(lost), false);
   assert.equal(panel.isUnderWay(panel.answered(lost, { kind: "heard", token: "t" })), true);
   const heard = panel.answered(sent, { kind: "heard", token: "t" });
-  assert.equal(panel.answered(heard, { kind: "unheard", token: "t" }), heard);
+  assert.equal(panel.answered(heard, { kind: "unheard", token: "t", text: panel.UNHEARD }), heard);
 });
 
 test("the answer to another page's press is none of this one's", () => {
@@ -359,7 +442,7 @@ async function live(world) {
     matches: () => false,
     querySelectorAll: () => [],
   });
-  globalThis.document = { body: part(), createElement: part };
+  globalThis.document = Object.assign(new EventTarget(), { body: part(), createElement: part });
   globalThis.MutationObserver = class {
     observe() {}
     disconnect() {}
@@ -410,5 +493,32 @@ test("a click that the kernel found late goes again by the right clock, unless i
   page.hear({ kind: "late", token, now: 99 });
   assert.equal(page.pressed.stage, "lost");
   assert.equal(sent.length, 4); // with the two that a click without an answer repeats
+  page.close();
+});
+
+test("a click that nobody hears is not said to be sent, nor to wait for a busy kernel", async (t) => {
+  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
+  let now = 1000;
+  t.mock.method(performance, "now", () => now);
+  const { page } = await live(snapshot(1, ROW));
+  let interrupts = 0;
+  const kernel = { status: "idle", interrupt: () => interrupts++ };
+  page.model.widget_manager = { kernel };
+  const answer = (action) => {
+    page.send(action);
+    t.mock.timers.tick(1500);
+    return page.pressed.text;
+  };
+  assert.equal(answer("heal"), panel.UNHEARD, "there was news just now");
+  now += 7000;
+  for (const action of ["heal", "interrupt"]) assert.equal(answer(action), panel.NOBODY);
+  assert.equal(interrupts, 0);
+  kernel.status = "busy"; // it may run a cell in which its threads have no turn
+  page.send("interrupt");
+  assert.equal(interrupts, 1);
+  page.cut = true;
+  page.pressed = null;
+  page.press("heal");
+  assert.equal(page.pressed, null, "nor is it sent where the kernel is known to have ended");
   page.close();
 });

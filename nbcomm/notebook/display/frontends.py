@@ -1,9 +1,13 @@
-"""Whether the front end can replace what it has shown. No message says so: the kernel's parent process shows it."""
+"""What is known of the front end: whether it can replace what it has shown, and its name for the running cell.
+
+No message says whether it can: the kernel's parent process shows it.
+"""
 
 from __future__ import annotations
 
 import functools
 import os
+import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -43,3 +47,13 @@ def is_console(command: Sequence[str]) -> bool:
     """
     words = [word for word in command[:3] if word != "-m"]
     return any(Path(word).name in _CONSOLES for word in words[:2])
+
+
+def id_of_running_cell() -> str:
+    """Return the front end's id of the cell whose code runs; empty if it has told none."""
+    ipython = sys.modules.get("IPython")
+    kernel = getattr(ipython.get_ipython() if ipython is not None else None, "kernel", None)
+    match getattr(kernel, "get_parent", dict)():
+        case {"metadata": {"cellId": str(identity)}}:
+            return identity
+    return ""

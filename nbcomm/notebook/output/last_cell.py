@@ -11,13 +11,19 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from ...errors import StateError
 from ...faults import Faults
+from ...panel.words import LastCell
 from ...rank_spec import named
 from ..display.area import Area
+from ..display.frontends import id_of_running_cell
 from .past_cells import size_of
 
 _LETTERS = 4 << 20
 """Characters of one cell that are kept; beyond that the beginning is left out."""
+
+_SENT = 2 << 20
+"""Characters that are sent to a page at once: a Jupyter server drops more than 3 MB in three seconds."""
 
 _faults = Faults()
 """Of all cells: what fails in each of them is logged once."""
@@ -103,15 +109,31 @@ class KeptArea:
 
     def show_again(self, area: Area) -> bool:
         """Show all that is kept in another area, where it no longer changes; return whether there was anything."""
-        outputs = [output for output in self._outputs if not output.blank]
-        if self._cut:
-            area.stream("stdout", f"(The beginning is missing: only the last {self._most:,} characters are kept.)\n")
-        for output in outputs:
-            if output.name:
-                area.stream(output.name, "".join(output.texts))
+        shown = self.outputs()
+        for output in shown:
+            if output["output_type"] == "stream":
+                area.stream(output["name"], output["text"])
             else:
-                area.display(output.data, output.metadata)
-        return bool(outputs)
+                area.display(output["data"], output["metadata"])
+        return bool(shown)
+
+    @property
+    def size(self) -> int:
+        """How many characters are kept."""
+        return self._letters
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Return what is kept as a notebook's file has it."""
+        kept: list[dict[str, Any]] = []
+        if self._cut:
+            said = f"(The beginning is missing: only the last {self._most:,} characters are kept.)\n"
+            kept.append({"output_type": "stream", "name": "stdout", "text": said})
+        for output in self._outputs:
+            if output.name:
+                kept.append({"output_type": "stream", "name": output.name, "text": "".join(output.texts)})
+            elif not output.blank:
+                kept.append({"output_type": "display_data", "data": output.data, "metadata": output.metadata})
+        return kept
 
     def _result(self, data: dict[str, Any], metadata: dict[str, Any]) -> None:
         self._area.result(data, metadata)  # type: ignore[attr-defined]  # see __init__
@@ -158,6 +180,9 @@ class CellRun:
 
     def __init__(self, number: int, ranks: Sequence[int], area: Area) -> None:
         self._title = f"In [{number}]" if number else "The cell"
+        self._number, self._id, self._wall = number, "", time.time()
+        with _keeping():
+            self._id = id_of_running_cell()
         self._ranks = list(ranks)
         self._area = area
         self._began = time.monotonic()
@@ -186,6 +211,27 @@ class CellRun:
             area.stream("stderr", "\n".join(_rendered(self._error)) + "\n")
         elif not shown:
             area.stream("stdout", "(nothing)\n")
+
+    def view(self) -> LastCell:
+        """Return what a page needs to know whether it has missed the output."""
+        took = None if self._ended is None else self._ended - self._began
+        return LastCell(self._number, self._id, self._wall, None if took is None else self._wall + took)
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Return what the notebook's file would have of the cell, its errors included.
+
+        Raises:
+            StateError: it is too much for one message.
+        """
+        kept = self._area if isinstance(self._area, KeptArea) else None
+        if kept is not None and kept.size > _SENT:
+            raise StateError("This output is too large for the panel; type %distributed last in a cell to show it.")
+        shown = kept.outputs() if kept is not None else []
+        error = self._error
+        if error is not None:
+            name, lines = type(error).__name__, _rendered(error)
+            shown.append({"output_type": "error", "ename": name, "evalue": str(error), "traceback": lines})
+        return shown
 
 
 def _rendered(error: BaseException) -> list[str]:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ..cluster.roster import Roster
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
+    from ..output.last_cell import CellRun
     from ..variables.comparison import Comparison
     from ..variables.table import Variable
 
@@ -176,10 +177,21 @@ class Commands:
         Raises:
             StateError: no cell has run yet.
         """
+        self._last().show_again(current_area())
+
+    def last_output(self) -> list[dict[str, Any]]:
+        """Return what the last cell has shown, with the errors that ended it, as a notebook's file has outputs.
+
+        Raises:
+            StateError: no cell has run yet, or it is too much for a page at once.
+        """
+        return self._last().outputs()
+
+    def _last(self) -> CellRun:
         last = self._executor.last
         if last is None:
             raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
-        last.show_again(current_area())
+        return last
 
     def took(self, number: int) -> str:
         """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""

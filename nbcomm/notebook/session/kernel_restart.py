@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-_restarting = _kept = False
+_restarting = _kept = _keeps = False
 """Of the process, which ends once: worlds ask for it when the extension may be gone."""
 
 
@@ -23,16 +23,23 @@ def worlds_are_kept() -> bool:
     return _kept
 
 
+def would_keep_worlds() -> bool:
+    """Return whether a restart of this process's kernel, if there is one, leaves its worlds."""
+    return _keeps
+
+
 def follow(kernel: Any) -> None:
     """Notice how a kernel ends; None, or a kernel that was followed before, is accepted."""
+    global _keeps  # noqa: PLW0603
     if kernel is None or getattr(kernel.do_shutdown, "_nbcomm", False):
         return
+    _keeps = getattr(kernel, "keeps_worlds", True)
     shut_down = kernel.do_shutdown
 
     def do_shutdown(restart: bool) -> Any:  # noqa: FBT001 - ipykernel's signature
         global _restarting, _kept  # noqa: PLW0603
         _restarting = bool(restart)
-        _kept = _restarting and getattr(kernel, "keeps_worlds", True)
+        _kept = _restarting and _keeps
         return shut_down(restart)
 
     do_shutdown._nbcomm = True  # type: ignore[attr-defined]  # noqa: SLF001

@@ -189,7 +189,15 @@ class Session(Commands):
 
     def _look_after(self, actions: Actions) -> None:
         """Show the ranks that have started, and watch over them."""
-        self.panel = Panel(self.title, self.backend, self.status(), actions=actions(self))
+        self.panel = Panel(
+            self.title,
+            self.backend,
+            self.status(),
+            actions=actions(self),
+            world=self.home.id,
+            grace=self.wishes.grace if kernel_restart.would_keep_worlds() else 0.0,
+            output=self.last_output,
+        )
         self._watch = HangWatch(
             self.link,
             self._roster,
@@ -475,8 +483,16 @@ class Session(Commands):
                 busy=self.busy or self._executor.taken,
                 hurt=bool(self._roster.dead or self._processes.troubles) and not self._processes.without_heal,
             )
+            last = self._executor.last
             self.panel.update(
-                views, said, ladder=ladder, timeline=timeline, useful=useful, past=past, job=self._job.view()
+                views,
+                said,
+                ladder=ladder,
+                timeline=timeline,
+                useful=useful,
+                past=past,
+                job=self._job.view(),
+                last=None if last is None else last.view(),
             )
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:

@@ -10,9 +10,12 @@
  */
 /** @import { Press } from "./panel_words.js" */
 import { make, withoutView, write } from "../../frontend/js/page.js";
+import { cellOf, hasMissed, isLost, lostLine, missedLine, putOutputs } from "./panel_link.js";
 import { answered, apply, isUnderWay, isWasteful, troubled, worst } from "./panel_story.js";
 import { View } from "./panel_view.js";
-import { ASKS, PATIENCE, SAID, SILENCE, spoken } from "./panel_words.js";
+import { ASKS, NOBODY, PATIENCE, SAID, SILENCE, spoken, UNHEARD } from "./panel_words.js";
+
+const TAKEN = "nbcomm-world-taken"; // the event that tells a panel of a former kernel that its world has another one
 
 // ── state and messages ───────────────────────────────────────────────────────────────────────────────────
 
@@ -25,6 +28,11 @@ export class Live {
     this.heard = performance.now();
     // The kernel's clock relative to the page's: the fastest message so far gives the best estimate.
     this.ahead = (this.world?.now ?? 0) - this.heard / 1000;
+    this.linked = this.heard / 1000;
+    /** Whether a message has come since: only then is the estimate good. */
+    this.fresh = false;
+    /** Whether the kernel that this panel belongs to is known to have ended. */
+    this.cut = false;
     this.chosen = 0;
     this.byHand = false;
     this.controls = this.world?.meta.controls ?? true;
@@ -50,6 +58,17 @@ export class Live {
     this.region.setAttribute("aria-live", "polite");
     document.body.append(this.region);
     model.on("msg:custom", (/** @type {any} */ message) => this.hear(message));
+    this.yielding = (/** @type {any} */ { detail }) => {
+      if (detail.id !== this.world?.meta.id || detail.by === this) return;
+      detail.heard = Math.max(detail.heard, this.heard);
+      this.close();
+    };
+    document.addEventListener(TAKEN, this.yielding);
+    const taken = { id: this.world?.meta.id, by: this, heard: 0 };
+    document.dispatchEvent(new CustomEvent(TAKEN, { detail: taken }));
+    /** Since when this page may have missed something: it was loaded then, or its notebook was closed. */
+    this.away = taken.heard / 1000;
+    this.followLink().catch(() => {}); // another front end's models are made otherwise
     this.observer = new MutationObserver((records) => {
       for (const { addedNodes } of records)
         for (const node of addedNodes) if (node instanceof Element) this.hydrate(node);
@@ -59,8 +78,21 @@ export class Live {
     this.hydrate(document.body);
   }
 
+  /** Notice the end of the kernel: a front end marks the models whose link it has cut. */
+  async followLink() {
+    const itself = await this.model.widget_manager.get_model(this.model.get("key"));
+    itself.on("comm_live_update", () => {
+      this.cut = itself.comm_live === false;
+      this.draw();
+    });
+  }
+
   /** @param {any} message */
   hear(message) {
+    if (message.kind === "output") {
+      this.take(message.outputs);
+      return;
+    }
     if ("token" in message) {
       if (message.kind === "late") this.correct(message);
       else this.answer(message);
@@ -69,8 +101,14 @@ export class Live {
     this.world = apply(this.world, message);
     this.heard = performance.now();
     this.ahead = Math.max(this.ahead, message.now - this.heard / 1000);
+    this.fresh = true;
     if (this.world?.ended) [this.pressed, this.asking] = [null, null]; // a stopped world does not answer
     this.draw();
+  }
+
+  /** Seconds without a message. */
+  get silent() {
+    return (performance.now() - this.heard) / 1000;
   }
 
   /** The kernel's time, as far as it is known here. */
@@ -82,7 +120,12 @@ export class Live {
     if (!isUnderWay(this.pressed) && performance.now() - this.answeredAt > SAID * 1000) this.pressed = null;
     this.draw();
     if (!this.world) return;
-    const text = spoken(this.world, this.now());
+    const { silent } = this;
+    // Without the seconds that count down.
+    const lost =
+      isLost(this.world, silent, this.cut) &&
+      lostLine(this.world, silent, this.cut).replace(/ (?:for )?(?:about )?\d+ (?:h|min|s)\b/g, "");
+    const text = lost || spoken(this.world, this.now());
     if (text !== this.announced && this.announced) write(this.region, text);
     this.announced = text;
   }
@@ -91,7 +134,7 @@ export class Live {
 
   /** @param {string} action */
   press(action) {
-    if (!this.world || this.world.ended) return;
+    if (!this.world || this.world.ended || this.cut) return;
     if (action in ASKS) this.asking = action;
     else this.send(action);
   }
@@ -119,8 +162,10 @@ export class Live {
     // click twice.
     for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(), part * PATIENCE * 1000);
     setTimeout(() => {
-      if (unheard() && action === "interrupt" && this.kernel) this.interrupt(token);
-      else this.answer({ kind: "unheard", token });
+      if (!unheard()) return;
+      if (this.cut || (this.silent > SILENCE && !this.busy)) this.answer({ kind: "unheard", token, text: NOBODY });
+      else if (action === "interrupt" && this.kernel) this.interrupt(token);
+      else this.answer({ kind: "unheard", token, text: UNHEARD });
     }, PATIENCE * 1000);
   }
 
@@ -130,7 +175,7 @@ export class Live {
     try {
       this.model.send({ kind: "press", action, token, at: this.ahead + this.pressedAt / 1000 });
     } catch {
-      // The link is closed; the missing answer shows it.
+      this.cut = true; // the link is closed
     }
   }
 
@@ -181,6 +226,26 @@ export class Live {
     if (this.pressed?.text) write(this.region, this.pressed.text);
   }
 
+  /** The last cell, if this page has missed output of it. */
+  get missed() {
+    if (!this.world || !this.fresh) return null;
+    const { last } = this.world;
+    const cell = cellOf(this.model, last?.id ?? "");
+    return hasMissed(this.world, this.ahead + this.away, this.ahead + this.linked, cell) ? last : null;
+  }
+
+  /** Put what the page has missed into its cell; other pages that have the panel get the same message.
+   * @param {any[]} outputs */
+  take(outputs) {
+    const { pressed, missed } = this;
+    const cell = missed && cellOf(this.model, missed.id);
+    if (pressed?.action !== "show" || !isUnderWay(pressed) || !missed) return;
+    if (cell) putOutputs(cell, missed, outputs);
+    const text = cell ? "" : missedLine(missed, false, false);
+    this.answer({ kind: "done", token: pressed.token, text, ok: !!cell });
+    this.draw();
+  }
+
   // The places where it is drawn.
 
   /** @param {Element} root */
@@ -200,7 +265,7 @@ export class Live {
 
   draw() {
     if (!this.world) return;
-    const silent = (performance.now() - this.heard) / 1000;
+    const { silent } = this;
     // Without messages it is not known whether the cell still runs, so its clock stops.
     const now = this.world.now + (this.world.ended ? 0 : Math.min(silent, SILENCE));
     const bad = troubled(this.world, now);
@@ -216,6 +281,7 @@ export class Live {
 
   close() {
     clearInterval(this.clock);
+    document.removeEventListener(TAKEN, this.yielding);
     this.observer.disconnect();
     this.region.remove();
     // A stopped world keeps its last panel; any other end leaves the table.

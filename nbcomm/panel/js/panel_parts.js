@@ -5,7 +5,7 @@
 /** @import { Live } from "./panel.js" */
 import { fold, make, write } from "../../frontend/js/page.js";
 import { isUnderWay, ladderLine, ladderRows, troubled, usable } from "./panel_story.js";
-import { ASKS, DOING, IDLE, MARKS, ORDER, TIPS } from "./panel_words.js";
+import { ASKS, DOING, GONE, IDLE, MARKS, ORDER, TIPS } from "./panel_words.js";
 
 // ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -54,6 +54,7 @@ export class Controls {
   draw(world, silent) {
     const { meta, ended } = world;
     const { pressed, asking, controls } = this.live;
+    const over = ended || this.live.cut; // nobody would hear a click
     this.lay(meta.actions ?? []);
     this.bar.hidden = !this.buttons.size;
     this.group.hidden = !controls;
@@ -64,14 +65,15 @@ export class Controls {
     for (const [action, el] of this.buttons) {
       const its = busy && pressed?.action === action;
       const idle = !usable(world, action, silent, this.live.busy);
-      mark(el, "title", [TIPS[action] ?? action, idle ? IDLE[action] : ""].filter(Boolean).join("; "));
-      el.disabled = ended;
+      const why = this.live.cut ? GONE : idle ? IDLE[action] : "";
+      mark(el, "title", [TIPS[action] ?? action, why].filter(Boolean).join("; "));
+      el.disabled = over;
       write(el, its ? (DOING[action] ?? `${action}…`) : action);
       mark(el, "aria-busy", `${its}`);
       // Not `disabled`, which would remove the keyboard focus.
-      mark(el, "aria-disabled", `${ended || idle || (busy && (its || action !== "interrupt"))}`);
+      mark(el, "aria-disabled", `${over || idle || (busy && (its || action !== "interrupt"))}`);
     }
-    this.ask.hidden = !asking || ended;
+    this.ask.hidden = !asking || over;
     if (asking) {
       write(this.question, ASKS[asking]);
       mark(this.ask, "aria-label", ASKS[asking]);

@@ -11,10 +11,12 @@
  *   waiting: number}} Timeline
  * @typedef {{cell: number, seconds: number, waiting: number, late: number}} Past  late: a rank, or -1
  * @typedef {{name: string, ends: number | null}} Job  of a scheduler; ends: null is unknown
- * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean}} Meta
+ * @typedef {{number: number, id: string, began: number, ended: number | null}} LastCell  number: 0 is unknown
+ * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean, grace?: number,
+ *   opened?: number}} Meta  grace: seconds that the world outlives its kernel; opened: when the panel was first shown
  * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
  *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], job: Job | null,
- *   ended: boolean}} World
+ *   last: LastCell | null, ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
 import { fold, many } from "../../frontend/js/page.js";
@@ -64,11 +66,13 @@ export const TIPS = {
 };
 /** Why a button would change nothing. @type {Record<string, string>} */
 export const IDLE = { interrupt: "no cell is running", heal: "every process is alive" };
+export const GONE = "the panel's kernel has ended";
 /** The questions before actions that cannot be undone. @type {Record<string, string>} */
 export const ASKS = {
   stop: "Stop this world? Its ranks end, and their variables are lost.",
   restart: "Restart this world? Its ranks end, their variables are lost, and new ranks start.",
 };
+export const NOBODY = "Nobody heard this click: there is no news from the panel's kernel.";
 export const UNHEARD = "The kernel is busy and cannot respond; use the notebook's ■ button, then try again.";
 
 // ── pure: words and numbers; words.py has the same in Python ─────────────────────────────────────────────

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import sys
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
-from nbcomm.notebook.display.frontends import NO_UPDATES, is_console, shows_updates
+from nbcomm.notebook.display.frontends import NO_UPDATES, id_of_running_cell, is_console, shows_updates
 
 
 @pytest.mark.parametrize(
@@ -37,3 +41,15 @@ def test_a_variable_tells_it_of_any_other(monkeypatch: pytest.MonkeyPatch) -> No
     assert shows_updates()
     monkeypatch.setenv(NO_UPDATES, "1")
     assert not shows_updates()
+
+
+def test_the_running_cells_id_is_what_the_front_end_has_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert id_of_running_cell() == "", "no kernel"
+    told: dict[str, Any] = {}
+    shell = SimpleNamespace(kernel=SimpleNamespace(get_parent=lambda: told))
+    monkeypatch.setitem(sys.modules, "IPython", SimpleNamespace(get_ipython=lambda: shell))
+    assert id_of_running_cell() == "", "a front end that tells none"
+    told["metadata"] = {"cellId": "c2"}
+    assert id_of_running_cell() == "c2"
+    told["metadata"] = {"cellId": 2}
+    assert id_of_running_cell() == ""

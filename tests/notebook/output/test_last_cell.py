@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nbcomm.errors import CellError
+from nbcomm.errors import CellError, StateError
 from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.output import last_cell
 from nbcomm.notebook.output.last_cell import CellRun, KeptArea
@@ -29,6 +29,33 @@ def test_it_is_shown_as_it_comes_and_as_it_is_at_the_end() -> None:
     assert first.shown == again(kept).shown == ["a\nb\n", "100 %", "<text/html=<b>x</b>>", "c\n"]
     assert not [call for call in again(kept).calls if call[0] == "comm"]
     assert [output["id"] for output in again(kept).outputs if "id" in output] == ["", ""], "they change no more"
+
+
+def test_a_page_gets_it_as_a_file_has_it_with_the_error_that_ended_it() -> None:
+    kept = KeptArea(RecordingArea())
+    run = CellRun(4, [0, 1], kept)
+    assert (run.view().number, run.view().ended) == (4, None)
+    kept.stream("stdout", "a\n")
+    kept.display({"text/plain": "50 %"}, {}, "bar")
+    kept.update({"text/plain": "100 %"}, {}, "bar")
+    with pytest.raises(ValueError, match="no"), run.ending():
+        raise ValueError("no")
+    assert run.outputs() == [
+        {"output_type": "stream", "name": "stdout", "text": "a\n"},
+        {"output_type": "display_data", "data": {"text/plain": "100 %"}, "metadata": {}},
+        {"output_type": "error", "ename": "ValueError", "evalue": "no", "traceback": ["ValueError: no"]},
+    ]
+    view = run.view()
+    assert view.ended is not None
+    assert view.began <= view.ended
+
+
+def test_what_is_too_much_for_one_message_is_not_sent_to_a_page(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(last_cell, "_SENT", 10)
+    kept = KeptArea(RecordingArea())
+    kept.stream("stdout", "x" * 11)
+    with pytest.raises(StateError, match="type %distributed last in a cell to show it"):
+        CellRun(4, [0], kept).outputs()
 
 
 def test_a_live_display_that_has_become_blank_is_not_shown_again() -> None:

@@ -24,13 +24,14 @@ class Kernel:
 def test_how_a_kernel_ends_is_noticed_and_not_changed(
     restart: bool, keeps: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for flag in ("_restarting", "_kept"):
+    for flag in ("_restarting", "_kept", "_keeps"):
         monkeypatch.setattr(kernel_restart, flag, False)
     kernel = Kernel()
     kernel.keeps_worlds = keeps
     kernel_restart.follow(kernel)
     kernel_restart.follow(kernel)  # the extension is loaded twice
     assert not kernel_restart.worlds_are_kept()
+    assert kernel_restart.would_keep_worlds() is keeps
     assert kernel.do_shutdown(restart) == {"status": "ok", "restart": restart}
     assert kernel_restart.restarting() is restart
     assert kernel_restart.worlds_are_kept() is (restart and keeps)
