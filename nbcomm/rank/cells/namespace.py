@@ -14,7 +14,7 @@ import sys
 import types
 from typing import Any
 
-from ...cell_names import ALL, METHODS, PROPERTIES
+from ...cell_names import ALL, METHODS, PROPERTIES, hides
 from ...comm import Communicator
 from ...fabric import Fabric
 
@@ -87,7 +87,10 @@ class HidingVariables:
 
     def _there(self, shell: Any) -> set[str]:
         own, hidden = shell.user_ns, shell.user_ns_hidden
-        there = {name for name in ALL if name in own and own[name] is not hidden.get(name, own[name])}
+        if all(map(operator.is_, map(own.get, ALL), map(hidden.get, ALL))):  # after most cells: it must cost nothing
+            there = set[str]()
+        else:
+            there = {name for name in ALL if hides(name, own, hidden)}
         self._told &= there
         self._before &= there
         return there
