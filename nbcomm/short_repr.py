@@ -29,6 +29,9 @@ _ADDRESS = re.compile(r"(?<= at 0x)[0-9a-fA-F]+(?=>|, file \")")
 _NEXT = "\x1f"
 """The separator of such a value's entries: the unit separator, which no repr of Python contains."""
 
+_SIZE = "\x1e"
+"""What stands before the size of a large array, behind its entries: the record separator, for the same reason."""
+
 
 def sketch(value: Any, depth: int = 3) -> str:
     """Write a value in few characters; "…" stands for what is left out, and a tensor's size is added then.
@@ -60,6 +63,8 @@ def _sketch(value: Any, depth: int) -> str:
 def detailed(value: Any, most: int = _MANY) -> str:
     """Write enough of a value to distinguish it from others; `told_apart` then shortens it.
 
+    Behind a large array is its size, for `sized`.
+
     Args:
         value: any object.
         most: the number of its entries that are read.
@@ -80,10 +85,11 @@ def _detailed(value: Any, most: int) -> str:
         count = math.prod(shape)
         if not shape or count <= _NUMBERS + 1:
             return _array(value)
+        size = _size(value, shape)
         entries = [_plain(number) for number in _first(value, min(count, most - 1))]
         last = _plain(_at(value, count - 1).tolist())
     elif isinstance(value, list | tuple) and len(value) > _NUMBERS + 1:
-        shape, count = (len(value),), len(value)
+        shape, count, size = (len(value),), len(value), ""
         entries = [sketch(item, 2) for item in value[: most - 1]]
         last = sketch(value[-1], 2)
     else:
@@ -92,7 +98,23 @@ def _detailed(value: Any, most: int) -> str:
         entries.append("…")
     if count > most - 1:
         entries.append(last)
-    return f"[{_NEXT.join(entries)}] of {_times(shape)}"
+    return f"[{_NEXT.join(entries)}] of {_times(shape)}{size}"
+
+
+def _size(array: Any, shape: tuple[int, ...]) -> str:
+    size = getattr(array, "nbytes", None)
+    return f"{_SIZE}{_times(shape)} {str(array.dtype).rpartition('.')[2]}{f', {amount(size)}' if size else ''}"
+
+
+def sized(text: str) -> tuple[str, str]:
+    """Split a text of `detailed` into what it shows, and the size of a large array: shape, dtype and bytes.
+
+    >>> import numpy
+    >>> sized(detailed(numpy.zeros((2, 3))))[1], sized(detailed([0] * 6))[1]
+    ('2×3 float64, 48 B', '')
+    """
+    shown, _, size = text.partition(_SIZE)
+    return shown, size
 
 
 def _entry(key: Any, item: Any) -> str:
@@ -120,6 +142,7 @@ def told_apart(texts: Sequence[str]) -> list[str]:
     >>> told_apart(["'" + "the same beginning, and then " + end + "'" for end in ("this", "that")])
     ["'… then this'", "'… then that'"]
     """
+    texts = [sized(text)[0] for text in texts]
     parts = [_entries(text) for text in texts]
     kinds = [(text[0], len(entries)) if entries else None for text, entries in zip(texts, parts, strict=True)]
     # Rows of the same length are compared with each other, and so are all values that are not rows.

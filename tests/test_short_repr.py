@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from nbcomm.short_repr import detailed, fitted, size_of, sketch, told_apart
+from nbcomm.short_repr import detailed, fitted, size_of, sized, sketch, told_apart
 
 Point = namedtuple("Point", "x y")  # noqa: PYI024 - any tuple of its own class
 
@@ -102,6 +102,23 @@ def test_what_cannot_be_sketched_is_known_by_its_class() -> None:
 def test_a_value_that_is_like_the_others_is_written_as_if_it_were_alone(value: object) -> None:
     assert told_apart([detailed(value)]) == [sketch(value)]
     assert told_apart([detailed(value)] * 3) == [sketch(value)] * 3
+
+
+@pytest.mark.parametrize(
+    ("value", "size"),
+    [
+        (torch.zeros(256, 1024), "256×1024 float32, 1 MiB"),
+        (torch.zeros(6, dtype=torch.bfloat16), "6 bfloat16, 12 B"),
+        (np.zeros((2, 3), dtype=bool), "2×3 bool, 6 B"),
+        (torch.zeros(2, 2), ""),
+        ([0] * 1000, ""),
+        ("x" * 3000, ""),
+    ],
+)
+def test_behind_a_large_array_is_its_size(value: object, size: str) -> None:
+    text = detailed(value)
+    assert sized(text)[1] == size
+    assert told_apart([text]) == [sketch(value)]
 
 
 def test_long_values_show_where_they_first_differ() -> None:

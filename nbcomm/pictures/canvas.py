@@ -25,13 +25,16 @@ the text on a rank's colour is white and must not change, as the colours of the 
 
 MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
 SANS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, DejaVu Sans, sans-serif"
-CHAR = 7.3
-"""Pixels of the width of a 12 px character in the widest of these fonts."""
+TEXT = 14
+"""Pixels of the smallest text, for a projector's last row; `picture` prevents a page from making it smaller than 10."""
 
-SMALLEST = 11
-"""Pixels of the smallest text; `picture` prevents a page from making it smaller than 10."""
+CHAR = 8.5
+"""Pixels of the width of such a character in the widest of these fonts."""
 
-BAND = 17
+WORDS = 7.4
+"""Pixels of the width of such a character in a sentence."""
+
+BAND = 20
 """Pixels of the part of a cell's frame that names the rank whose data it is."""
 
 _NO_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
@@ -75,16 +78,16 @@ class Canvas:
         """Add cells side by side, or the text ``nothing`` if there are none."""
         y = middle - self.tall / 2
         if not cells:
-            self.write(x + 4, middle + 4, nothing, size=12, fill=QUIET)
+            self.write(x + 4, middle + 5, nothing, fill=QUIET)
         for cell in cells:
             wide = self.cell_wide(cell)
             self._frame(x, y, wide, cell.sources)
             plate = wide - BAND - 3
             self.rect(x + BAND, y + 3, plate, self.tall - 6, PLATE, rx=3)
-            self.write(x + BAND + plate / 2, middle + 4, self.shown(cell), size=12, anchor="middle")
+            self.write(x + BAND + plate / 2, middle + 5, self.shown(cell), anchor="middle")
             if len(cell.sources) == 1:
                 rank = cell.sources[0]
-                self.write(x + BAND / 2, middle + 4, str(rank), size=SMALLEST, fill=on(rank), anchor="middle")
+                self.write(x + BAND / 2, middle + 5, str(rank), fill=on(rank), anchor="middle")
             x += wide + 4
 
     def _frame(self, x: float, y: float, wide: float, sources: Sequence[int]) -> None:
@@ -114,7 +117,7 @@ class Canvas:
         y: float,
         text: str,
         *,
-        size: float,
+        size: float = TEXT,
         fill: str = INK,
         anchor: str = "start",
         weight: str = "400",

@@ -11,7 +11,7 @@ from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
 from .description import lateness
-from .plan import DRAWN, Cell, How, Plan, assemble, sources_of
+from .plan import DRAWN, Cell, How, Plan, assemble, sizes, sources_of
 
 _SPELLED = {
     "all_gather_into_tensor": "all_gather",
@@ -67,10 +67,11 @@ def _counted(met: Sequence[MatchedCall]) -> str:
 
 def _plan(matched: MatchedCall, unknown: Sequence[int]) -> Plan:
     ranks, how, name = matched.members, _how(matched), _SPELLED.get(matched.name, matched.name)
-    had = _told_apart({rank: step.before or [] for rank, step in matched.steps.items()})
+    brought = {rank: step.before or [] for rank, step in matched.steps.items()}
     # If shares differ in length, no rank knew where one ends and the next begins.
     uneven = len({step.how.get("each") for step in matched.steps.values() if step.how}) > 1
-    got = _told_apart({rank: _got(step, whole=uneven) for rank, step in matched.steps.items()})
+    given = {rank: _got(step, whole=uneven) for rank, step in matched.steps.items()}
+    had, got = _told_apart(brought), _told_apart(given)
     before = {rank: _cells(texts, [(rank,)]) for rank, texts in had.items()}
     after = {rank: _cells(texts, sources_of(name, rank, ranks, how)) for rank, texts in got.items()}
     nothing = dict.fromkeys(ranks, ())
@@ -83,6 +84,7 @@ def _plan(matched: MatchedCall, unknown: Sequence[int]) -> Plan:
     failed = [rank for rank, step in matched.steps.items() if step.failed]
     others = matched.others.items()
     notes = [
+        *sizes(brought, given),
         matched.line if len(matched.line) <= _LINE else matched.line[: _LINE - 1] + "…",
         f"{named(missing)} did not arrive." if missing else "" if unknown else lateness(plan),
         f"What {named(unknown)} did there is not kept." if unknown else "",

@@ -2,42 +2,72 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from itertools import accumulate
 
-from .canvas import CHAR, HUB, INK, QUIET, SANS, Canvas, colour
-from .layout import LABEL, MOST_LANES, PAD, TOP, Layout
-from .plan import Cell, Flow
+from .canvas import CHAR, GROUND, HUB, INK, QUIET, SANS, Canvas, colour
+from .layout import HEADS, LABEL, MOST_LANES, PAD, TOP, Layout
+from .plan import Flow
 
-_TRACK = 2.8
-"""Pixels between the lines that leave the items of a lane."""
+_APART = 6.0
+"""Pixels between lines that run side by side."""
+
+_GAP = 10.0
+"""Pixels between the cells of two lanes, beside what the lines need."""
+
+_ACROSS = 150.0
+"""The least pixels between before and after."""
+
+_WIDE = 2.2
+"""Pixels of a line's width."""
+
+_BEND = 5.0
+"""Pixels of the radius of a line's bends."""
 
 
 class LaneLayout(Layout):
-    """A layout with the data before on the left, the data after on the right, and lines between them."""
+    """A layout with the data before on the left, the data after on the right, and lines between them.
+
+    If a rank has several items, their lines leave them upwards, run above the rank's lane to the space between before
+    and after, and have a way of their own there: lines cross, and never lie on each other. The first item's line is the
+    highest, so the lines of one rank do not cross.
+    """
 
     def __init__(self, canvas: Canvas) -> None:
         plan = canvas.plan
-        many = max((len(row) for row in plan.before.values()), default=0)
-        # If a rank has several items, their lines run between the lanes to the lanes' ends.
-        super().__init__(canvas, canvas.tall + max(10.0, 6 + _TRACK * many if many > 1 else 0))
-        self.ruled = many <= 1
+        self.ruled = max((len(row) for row in plan.before.values()), default=0) <= 1
+        super().__init__(canvas, canvas.tall + _GAP)
+        self.places = {rank: place for place, rank in enumerate(plan.ranks)}
+        above = [0.0 if self.ruled else _APART * len(plan.before.get(rank, ())) for rank in plan.ranks]
+        self.tops = [*accumulate((room + self.step for room in above), initial=float(TOP))]
         self.left = max([canvas.wide(row) for row in plan.before.values()] + [44.0])
         right = max([canvas.wide(row) for row in plan.after.values()] + [44.0])
         self.before_x = PAD + LABEL
-        self.after_x = self.before_x + self.left + 150
+        self.ways = {} if self.ruled else self._ways()
+        self.after_x = self.before_x + self.left + max(_ACROSS, _APART * len(self.ways) + 50)
         self.wide = self.after_x + right + PAD
-        self.places = {rank: place for place, rank in enumerate(plan.ranks)}
+
+    def middle(self, place: int) -> float:
+        """Return the height of the middle of a lane's cells."""
+        return self.tops[place + 1] - self.step / 2
+
+    @property
+    def bottom(self) -> float:
+        """The height at which the lanes end."""
+        return self.tops[-1]
 
     def draw(self, wide: float) -> None:  # noqa: ARG002 - as wide as its cells
         """Draw the lines, and then the cells over them."""
         canvas, plan = self.canvas, self.plan
-        canvas.write(self.before_x, 50, "before", size=11.5, fill=QUIET, font=SANS)
-        canvas.write(self.after_x, 50, "after", size=11.5, fill=QUIET, font=SANS)
+        canvas.write(self.before_x, HEADS, "before", fill=QUIET, font=SANS)
+        canvas.write(self.after_x, HEADS, "after", fill=QUIET, font=SANS)
         if plan.hub:
             self._hub()
-        for flow in () if plan.hub else plan.flows:
-            self._flow(flow)
+        elif self.ruled:
+            for flow in plan.flows:
+                self._flow(flow)
+        else:
+            for flow, way in self.ways.items():
+                self._route(flow, self.before_x + self.left + 20 + _APART * way)
         for place, rank in enumerate(plan.ranks):
             canvas.row(self.before_x, self.middle(place), plan.before.get(rank, ()), "")
             canvas.row(self.after_x, self.middle(place), plan.after.get(rank, ()), self.nothing(rank))
@@ -46,66 +76,89 @@ class LaneLayout(Layout):
         """Draw lines that meet in one point, where straight lines would be too many to follow."""
         canvas, plan = self.canvas, self.plan
         x = self.before_x + self.left + (self.after_x - self.before_x - self.left) / 2
-        y = TOP + len(plan.ranks) * self.step / 2
+        y = (TOP + self.bottom) / 2
         for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:  # also if the call never completed
             start = self.before_x + canvas.wide(plan.before[rank]) + 2
-            self._line(f"M{start:.1f} {self.middle(self.places[rank]):.1f}", (x, y), rank, arrow=False)
+            self._curve((start, self.middle(self.places[rank])), (x, y), rank, arrow=False)
         for rank in dict.fromkeys(flow.dst for flow in plan.flows):
-            self._line(f"M{x:.1f} {y:.1f}", (self.after_x - 3, self.middle(self.places[rank])), None)
-        wide = max(34.0, len(plan.hub) * CHAR + 16)
-        canvas.rect(x - wide / 2, y - 13, wide, 26, HUB, rx=13)
-        canvas.write(x, y + 4, plan.hub, size=12, fill="#FFFFFF", anchor="middle", weight="600")
+            self._curve((x, y), (self.after_x - 3, self.middle(self.places[rank])), None)
+        wide = max(40.0, len(plan.hub) * CHAR + 18)
+        canvas.rect(x - wide / 2, y - 15, wide, 30, HUB, rx=15)
+        canvas.write(x, y + 5, plan.hub, fill="#FFFFFF", anchor="middle", weight="600")
+
+    # ── one item for each rank ──────────────────────────────────────────────────────────────────────
 
     def _flow(self, flow: Flow) -> None:
-        plan = self.plan
-        cells, to = plan.before[flow.src], self.places[flow.dst]
-        end = self._port(to, flow.place, len(plan.after[flow.dst]))
-        if plan.name in ("scan", "reduce_scatter"):  # many into one cell
-            end = self._port(to, self.places[flow.src], len(plan.ranks))
-        self._line(self._start(flow, cells), (self.after_x - 3, end), flow.src)
+        start = self.before_x + self.canvas.wide(self.plan.before[flow.src][: flow.item + 1]) + 2
+        self._curve((start, self.middle(self.places[flow.src])), (self.after_x - 3, self._port(flow)), flow.src)
 
-    def _start(self, flow: Flow, cells: Sequence[Cell]) -> str:
-        """Return the path of a line from its item to the end of the lane, above or below the items on its right."""
-        canvas, own, item = self.canvas, self.places[flow.src], flow.item
-        middle, right = self.middle(own), self.before_x + canvas.wide(cells[: item + 1])
-        if item == len(cells) - 1:
-            return f"M{right + 2:.1f} {middle:.1f}"
-        up = item < own  # towards the lane of its receiver
-        side = -1 if up else 1
-        # The leftmost line runs furthest out, so that no lines cross.
-        between = own - 1 - item if up else len(cells) - 2 - item
-        x, edge = right - canvas.cell_wide(cells[item]) / 2, middle + side * canvas.tall / 2
-        y = edge + side * (3 + _TRACK * between)
-        bend = y - side * 2
-        return f"M{x:.1f} {edge:.1f}V{bend:.1f}Q{x:.1f} {y:.1f} {x + 2:.1f} {y:.1f}H{self.before_x + self.left + 2:.1f}"
-
-    def _port(self, place: int, item: int, count: int) -> float:
+    def _port(self, flow: Flow) -> float:
         """Return the height at which a line enters a lane: each line at its own, so that they can be distinguished."""
-        spread = (self.canvas.tall - 8) / max(1, count)
-        return self.middle(place) + (item - (count - 1) / 2) * spread
+        to, item, count = self.places[flow.dst], flow.place, len(self.plan.after[flow.dst])
+        if self.plan.name in ("scan", "reduce_scatter"):  # many into one cell
+            item, count = self.places[flow.src], len(self.plan.ranks)
+        return self.middle(to) + (item - (count - 1) / 2) * self._between(count)
 
-    def _line(self, way: str, to: tuple[float, float], rank: int | None, *, arrow: bool = True) -> None:
-        """Draw a path and its continuation to a point, in the rank's colour."""
-        ink, (x2, y2) = QUIET if rank is None else colour(rank), to
-        x1, y1 = _end(way)
+    def _between(self, count: int) -> float:
+        """Return the pixels between lines that enter a lane."""
+        return min(_APART, (self.canvas.tall - 2) / max(1, count))
+
+    def _curve(
+        self, start: tuple[float, float], to: tuple[float, float], rank: int | None, *, arrow: bool = True
+    ) -> None:
+        """Draw a curve between two points, in the rank's colour."""
+        (x1, y1), (x2, y2) = start, to
         bend, end = (x2 - x1) / 2, x2 - 6 if arrow else x2
-        self.canvas.line(f"{way}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f}", ink, 1.7)
+        ink = QUIET if rank is None else colour(rank)
+        way = f"M{x1:.1f} {y1:.1f}C{x1 + bend:.1f} {y1:.1f} {x2 - bend:.1f} {y2:.1f} {end:.1f} {y2:.1f}"
+        self.canvas.line(way, ink, _WIDE)
         if arrow:
-            self.canvas.add(f'<path d="M{x2:.1f} {y2:.1f}l-7 -3.6v7.2z" fill="{ink}"/>')
+            self._arrow(x2, y2, ink)
 
+    def _arrow(self, x: float, y: float, ink: str, half: float = 4.0) -> None:
+        self.canvas.add(f'<path d="M{x:.1f} {y:.1f}l-8 {-half:.1f}v{2 * half:.1f}z" fill="{ink}"/>')
 
-def _end(way: str) -> tuple[float, float]:
-    """Return the end point of a path: ``M x y``, or ``… Q … x y H x``."""
-    start, _, across = way.rpartition("H") if "H" in way else (way, "", "")
-    x, y = re.split("[ MQ]", start)[-2:]
-    return float(across or x), float(y)
+    # ── several items ───────────────────────────────────────────────────────────────────────────────
+
+    def _ways(self) -> dict[Flow, int]:
+        """Return each line's place among those that go up or down, from the left.
+
+        The order lets two lines of one rank that go the same way not cross: those that go up have the highest on the
+        left, and those that go down on the right.
+        """
+        up = [flow for flow in self.plan.flows if self.places[flow.dst] < self.places[flow.src]]
+        down = [flow for flow in self.plan.flows if self.places[flow.dst] >= self.places[flow.src]]
+        ordered = sorted(up, key=self._track) + sorted(down, key=self._track, reverse=True)
+        return {flow: way for way, flow in enumerate(ordered)}
+
+    def _track(self, flow: Flow) -> float:
+        """Return the height at which a line runs above its lane."""
+        top = self.middle(self.places[flow.src]) - self.canvas.tall / 2
+        return top - _APART * (len(self.plan.before[flow.src]) - flow.item)
+
+    def _route(self, flow: Flow, turn: float) -> None:
+        """Draw a line from its item over the lane to its own way up or down, at ``turn``, and to its lane."""
+        cells, y1, y2 = self.plan.before[flow.src], self._track(flow), self._port(flow)
+        item = self.before_x + self.canvas.wide(cells[: flow.item + 1]) - self.canvas.cell_wide(cells[flow.item]) / 2
+        top, end = self.middle(self.places[flow.src]) - self.canvas.tall / 2, self.after_x - 3
+        down = 1 if y2 > y1 else -1
+        out, bend = min(_BEND, top - y1), min(_BEND, abs(y2 - y1) / 2)
+        way = (
+            f"M{item:.1f} {top:.1f}V{y1 + out:.1f}Q{item:.1f} {y1:.1f} {item + out:.1f} {y1:.1f}"
+            f"H{turn - bend:.1f}Q{turn:.1f} {y1:.1f} {turn:.1f} {y1 + down * bend:.1f}"
+            f"V{y2 - down * bend:.1f}Q{turn:.1f} {y2:.1f} {turn + bend:.1f} {y2:.1f}H{end - 6:.1f}"
+        )
+        self.canvas.line(way, GROUND, 2 * _WIDE)  # it parts the lines that this one crosses
+        self.canvas.line(way, colour(flow.src), _WIDE)
+        several = len(self.plan.before) if self.plan.name == "reduce_scatter" else len(self.plan.after[flow.dst])
+        self._arrow(end, y2, colour(flow.src), min(4.0, self._between(several) / 2 + 0.5))
 
 
 class Barrier(Layout):
     """A layout with a bar until each rank arrived, dashes while it waits, and a line where all continue."""
 
     def __init__(self, canvas: Canvas) -> None:
-        super().__init__(canvas, 36 if len(canvas.plan.ranks) <= MOST_LANES else 26)
+        super().__init__(canvas, 40 if len(canvas.plan.ranks) <= MOST_LANES else 30)
 
     def draw(self, wide: float) -> None:
         """Draw the bars over the whole width."""
@@ -117,13 +170,13 @@ class Barrier(Layout):
         for place, rank in enumerate(plan.ranks):
             y = self.middle(place)
             if rank in plan.missing:
-                canvas.write(x + 4, y + 4, self.nothing(rank), size=12, fill=QUIET)
+                canvas.write(x + 4, y + 5, self.nothing(rank), fill=QUIET)
                 continue
             came = x + max(3.0, (release - x) * arrivals[rank] / last)
-            canvas.rect(x, y - 6, came - x, 12, colour(rank), rx=3)
+            canvas.rect(x, y - 7, came - x, 14, colour(rank), rx=3)
             if came < release - 1:
-                canvas.line(f"M{came:.1f} {y:.1f}H{release:.1f}", QUIET, 1.6, dashes="4 4")
-            canvas.write(release + 8, y + 4, f"{arrivals[rank]:.2f} s", size=12, fill=QUIET)
+                canvas.line(f"M{came:.1f} {y:.1f}H{release:.1f}", QUIET, 1.8, dashes="4 4")
+            canvas.write(release + 8, y + 5, f"{arrivals[rank]:.2f} s", fill=QUIET)
         if not plan.missing:
-            canvas.line(f"M{release:.1f} {TOP - 2}V{TOP + len(plan.ranks) * self.step}", INK, 2)
-            canvas.write(release, 50, "all continue", size=11.5, fill=QUIET, anchor="middle", font=SANS)
+            canvas.line(f"M{release:.1f} {TOP - 2}V{self.bottom}", INK, 2)
+            canvas.write(release, HEADS, "all continue", fill=QUIET, anchor="middle", font=SANS)

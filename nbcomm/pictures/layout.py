@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from .canvas import Canvas
 
-TOP, LABEL, PAD = 62, 66, 16
-WIDEST = 900
+TOP, LABEL, PAD = 72, 70, 16
+HEADS = TOP - 12
+WIDEST = 1050
 """The preferred largest width in pixels: a notebook shows about 800, and shrinks a wider picture."""
 
-MOST_LANES, MOST_LINES = 8, 40
-"""The most ranks, and the most lines between them, that a reader can follow."""
+MOST_LANES, MOST_LINES, MOST_CURVES = 8, 40, 16
+"""The most ranks, and the most lines between them, that a reader can follow; curves are nearer to each other."""
 
 
 class Layout:
@@ -31,6 +32,11 @@ class Layout:
     def middle(self, place: int) -> float:
         """Return the height of the middle of a lane."""
         return TOP + (place + 0.5) * self.step
+
+    @property
+    def bottom(self) -> float:
+        """The height at which the lanes end."""
+        return TOP + len(self.plan.ranks) * self.step
 
     def nothing(self, rank: int) -> str:
         """Return the text for a rank that got nothing."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .canvas import CHAR, LINE, QUIET, SANS, SMALLEST, Canvas, colour, on
-from .layout import LABEL, PAD, TOP, Layout
+from .canvas import CHAR, LINE, QUIET, SANS, Canvas, colour, on
+from .layout import HEADS, LABEL, PAD, TOP, Layout
 from .plan import Cell, Flow, Plan
 
-_ROOM = 520
+_ROOM = 640
 """The most pixels of the matrix's width."""
 
 _CELLS, _SHOWN = 4, 3
@@ -28,14 +28,14 @@ class Matrix(Layout):
     def __init__(self, plan: Plan) -> None:
         size = len(plan.ranks)
         several = max((len(row) for row in plan.after.values()), default=0) > 1
-        step = 26 if size <= 16 else 22
+        step = 30 if size <= 16 else 25
         super().__init__(Canvas(plan, 7 if several else _LONGEST, step - 5), step)
         canvas = self.canvas
         self.items = max((len(row) for row in plan.before.values()), default=0) > 1
         texts = [canvas.shown(cell) for row in plan.before.values() for cell in row] if self.items else []
         side = max((len(text) for text in texts), default=0) * CHAR + 8
         self.written = self.items and side * size <= _ROOM
-        self.side = max(24.0, side) if self.written else min(24.0, _ROOM / size)
+        self.side = max(28.0, side) if self.written else min(28.0, _ROOM / size)
         self.before = {} if self.items else plan.before
         self.after = {rank: _ends(row) for rank, row in plan.after.items()}
         self.before_x = PAD + LABEL
@@ -49,22 +49,22 @@ class Matrix(Layout):
         """Draw the heads, the matrix row by row, and the values beside it."""
         canvas, plan = self.canvas, self.plan
         if self.left:
-            canvas.write(self.before_x, 44, "before", size=11.5, fill=QUIET, font=SANS)
-        canvas.write(self.matrix_x, 44, "to rank", size=11.5, fill=QUIET, font=SANS)
-        canvas.write(self.after_x, 44, "after", size=11.5, fill=QUIET, font=SANS)
+            canvas.write(self.before_x, HEADS - 8, "before", fill=QUIET, font=SANS)
+        canvas.write(self.matrix_x, HEADS - 8, "to rank", fill=QUIET, font=SANS)
+        canvas.write(self.after_x, HEADS - 8, "after", fill=QUIET, font=SANS)
         digits = max(len(str(rank)) for rank in plan.ranks)
-        every = next(k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k * self.side >= digits * 7 + 4 or k == 128)
+        every = next(k for k in (1, 2, 4, 8, 16, 32, 64, 128) if k * self.side >= digits * CHAR + 4 or k == 128)
         for place, rank in enumerate(plan.ranks):
             if place % every == 0:
                 x = self.matrix_x + (place + 0.5) * self.side
-                canvas.write(x, 58, str(rank), size=SMALLEST, fill=QUIET, anchor="middle")
+                canvas.write(x, TOP - 4, str(rank), fill=QUIET, anchor="middle")
         for rank, flows in groupby(sorted(plan.flows, key=lambda flow: self.places[flow.src]), lambda flow: flow.src):
             self._moves(rank, [*flows])
         if plan.hub and not plan.flows:  # it never completed: no rank has received data
             for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:
                 y, wide = self.middle(self.places[rank]) - canvas.tall / 2, len(plan.ranks) * self.side
                 canvas.rect(self.matrix_x + 1, y + 1, wide - 2, canvas.tall - 2, "none", stroke=colour(rank))
-        top, bottom = TOP, TOP + len(plan.ranks) * self.step
+        top, bottom = TOP, self.bottom
         for place in range(len(plan.ranks) + 1):
             if place % every == 0 or place == len(plan.ranks):
                 canvas.line(f"M{self.matrix_x + place * self.side:.1f} {top}V{bottom}", LINE, 0.6)
@@ -84,7 +84,7 @@ class Matrix(Layout):
                 x = self.matrix_x + column * self.side
                 canvas.rect(x + 1, y, self.side - 2, canvas.tall, colour(rank), rx=3)
                 text = canvas.shown(of[column])
-                canvas.write(x + self.side / 2, middle + 4, text, size=12, fill=on(rank), anchor="middle")
+                canvas.write(x + self.side / 2, middle + 5, text, fill=on(rank), anchor="middle")
             return
         for _, run in groupby(enumerate(columns), lambda pair: pair[1] - pair[0]):
             places = [column for _, column in run]
@@ -101,7 +101,7 @@ class Matrix(Layout):
         first, last = row[: row.index(None)], row[row.index(None) + 1 :]
         canvas.row(x, self.middle(place), [cell for cell in first if cell], "")
         x += canvas.wide([cell for cell in first if cell]) + 4
-        canvas.write(x + 4, self.middle(place) + 4, "…", size=12, fill=QUIET)
+        canvas.write(x + 4, self.middle(place) + 5, "…", fill=QUIET)
         canvas.row(x + 18, self.middle(place), [cell for cell in last if cell], "")
 
     def _wide(self, row: tuple[Cell | None, ...]) -> float:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import functools
 import html
+import math
 from collections.abc import Sequence
 from typing import Any, Final
 
 from ..annotations import as_written
 from . import svg
-from .canvas import SANS, SMALLEST
+from .canvas import SANS, TEXT
 from .description import describe
 from .plan import Plan, plan
 
@@ -62,7 +63,7 @@ class Picture:
         drawn, words = svg.draw(self.plan, themed=True), describe(self.plan)
         encoded = base64.b64encode(drawn.encode()).decode()
         # A notebook shrinks a picture to its own width; the minimum keeps the text readable.
-        least = f"{svg.width_of(drawn) * _LEAST / SMALLEST:.0f}"
+        least = math.ceil(svg.width_of(drawn) * _LEAST / TEXT)
         style = f"<style>{_THEMES}.nbcomm-least-{least}{{min-width:{least}px}}</style>"
         names = f"nbcomm-picture nbcomm-least-{least}"
         image = f'<img class="{names}" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'

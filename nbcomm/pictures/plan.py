@@ -6,14 +6,14 @@ them with torch: every collective, every reduction, 2 to 16 ranks.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import number_ops
 from ..errors import CollectiveError
-from ..rank_spec import fold
-from ..short_repr import detailed, sketch, told_apart
+from ..rank_spec import fold, named
+from ..short_repr import detailed, sized, sketch, told_apart
 
 REDUCING = ("reduce", "all_reduce", "reduce_scatter", "scan")
 """The collectives that have an op."""
@@ -242,6 +242,7 @@ def plan(  # noqa: PLR0913 - each is an option of the collective
             cells.append(_cell(value, tuple(sorted({other for other, _ in origins}))))
         after[rank] = tuple(cells)
     made = assemble(name, members, how, _short(before), _short(after))
+    made = replace(made, notes=sizes(_texts(before), _texts(after)))
     return replace(made, arrivals=_arrivals(members, values)) if name == "barrier" else made
 
 
@@ -279,7 +280,36 @@ def assemble(
     return Plan(name, tuple(ranks), law, before, after, tuple(flows), hub, title, how=how)
 
 
-def _some(ranks: Sequence[int], each: str, most: int) -> str:
+def sizes(before: Mapping[int, Sequence[str]], after: Mapping[int, Sequence[str]]) -> tuple[str, ...]:
+    """Return a line that says how large the values are, if they are large arrays.
+
+    Args:
+        before: what each rank brings, as texts of `detailed`.
+        after: what each rank gets.
+    """
+    had, got = _sizes(before), _sizes(after)
+    if not had or not got or had == got:
+        return tuple(f"each value: {size}" for size in [had or got] if size)
+    return (f"each value before: {had}; after: {got}",)
+
+
+def _sizes(texts: Mapping[int, Sequence[str]]) -> str:
+    """Return the size that all values have, or each with its ranks."""
+    found: dict[str, list[int]] = {}
+    for rank, row in texts.items():
+        for size in dict.fromkeys(sized(text)[1] for text in row):
+            found.setdefault(size, []).append(rank)
+    found.pop("", None)
+    if len(found) <= 1:
+        return "".join(found)
+    return _some([f"{size} ({named(ranks)})" for size, ranks in found.items()], "{}", 3)
+
+
+def _texts(rows: Mapping[int, Sequence[Cell]]) -> dict[int, list[str]]:
+    return {rank: [cell.text for cell in row] for rank, row in rows.items()}
+
+
+def _some(ranks: Sequence[Any], each: str, most: int) -> str:
     return ", ".join([each.format(rank) for rank in ranks[:most]] + ["…"] * (len(ranks) > most))
 
 

@@ -8,15 +8,21 @@ for readers who cannot distinguish the colours.
 
 from __future__ import annotations
 
-from .canvas import DARK, GROUND, LINE, QUIET, SANS, Canvas, xml
+from .canvas import DARK, GROUND, LINE, QUIET, SANS, WORDS, Canvas, xml
 from .description import describe
 from .lanes import Barrier, LaneLayout
-from .layout import MOST_LANES, MOST_LINES, PAD, TOP, WIDEST, Layout
+from .layout import MOST_CURVES, MOST_LANES, MOST_LINES, PAD, WIDEST, Layout
 from .matrix import Matrix
 from .plan import Plan
 
 _LONGEST, _SHORTEST = 26, 5
 """The most characters in a cell, and the fewest in lanes."""
+
+_TALL = 30
+"""Pixels of a cell's height in lanes."""
+
+_LINE = 20
+"""Pixels from one line of words to the next."""
 
 _STYLE = (
     "<style>@media (prefers-color-scheme: dark) {"
@@ -38,25 +44,25 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
         An ``<svg>`` element with a title and a description in words.
     """
     layout = _layout(plan)
-    canvas, foot = layout.canvas, TOP + len(plan.ranks) * layout.step + 12
-    words = max(len(line) for line in (plan.title, plan.law, *plan.notes)) * 6.4
-    wide, tall = max(layout.wide, words + 2 * PAD, 420), foot + 8 + 17 * (1 + len(plan.notes))
+    canvas, foot = layout.canvas, layout.bottom + 14
+    words = max(len(line) for line in (plan.title, plan.law, *plan.notes)) * WORDS
+    wide, tall = max(layout.wide, words + 2 * PAD, 420), foot + 12 + _LINE * (1 + len(plan.notes))
     canvas.add(
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{tall:.0f}" '
         f'viewBox="0 0 {wide:.0f} {tall:.0f}">'
         f"<title>{xml(plan.title)}</title><desc>{xml(describe(plan))}</desc>{_STYLE if themed else ''}"
     )
     canvas.rect(0.5, 0.5, round(wide) - 1, round(tall) - 1, GROUND, rx=8, stroke=LINE)
-    canvas.write(PAD, 26, plan.title, size=15, weight="600", font=SANS)
+    canvas.write(PAD, 30, plan.title, size=18, weight="600", font=SANS)
     for place, rank in enumerate(plan.ranks):
-        canvas.write(PAD, layout.middle(place) + 4, f"rank {rank}", size=12, font=SANS)
+        canvas.write(PAD, layout.middle(place) + 5, f"rank {rank}", font=SANS)
         if place and layout.ruled:
             y = layout.middle(place) - layout.step / 2
             canvas.line(f"M{PAD} {y:.1f}H{wide - PAD:.1f}", LINE, 0.6)
     layout.draw(wide)
-    canvas.write(PAD, foot + 10, plan.law, size=12.5, font=SANS)
+    canvas.write(PAD, foot + 12, plan.law, font=SANS)
     for i, note in enumerate(plan.notes):
-        canvas.write(PAD, foot + 27 + 17 * i, note, size=12, fill=QUIET, font=SANS)
+        canvas.write(PAD, foot + 12 + _LINE * (i + 1), note, fill=QUIET, font=SANS)
     canvas.add("</svg>")
     return "".join(canvas.parts)
 
@@ -69,10 +75,11 @@ def width_of(drawn: str) -> float:
 def _layout(plan: Plan) -> Layout:
     """Choose lanes, with as much of each value as fits, or a matrix if there are too many ranks or lines to follow."""
     if plan.name == "barrier":
-        return Barrier(Canvas(plan, _LONGEST, 26))
-    if len(plan.ranks) <= MOST_LANES and (plan.hub or len(plan.flows) <= MOST_LINES):
+        return Barrier(Canvas(plan, _LONGEST, _TALL))
+    most = MOST_CURVES if plan.name == "scan" else MOST_LINES
+    if len(plan.ranks) <= MOST_LANES and (plan.hub or len(plan.flows) <= most):
         for longest in range(_LONGEST, _SHORTEST - 1, -1):
-            lanes = LaneLayout(Canvas(plan, longest, 26))
+            lanes = LaneLayout(Canvas(plan, longest, _TALL))
             if lanes.wide <= WIDEST:
                 return lanes
     return Matrix(plan)

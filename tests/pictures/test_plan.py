@@ -204,6 +204,19 @@ def test_tensors_and_arrays_are_values_too() -> None:
     assert made.after[1][0].text == "2"
 
 
+def test_the_size_of_large_arrays_is_a_note() -> None:
+    import torch
+
+    shares = [torch.zeros(4, 8) for _ in range(2)]
+    assert plan("all_reduce", shares).notes == ("each value: 4×8 float32, 128 B",)
+    assert plan("all_gather", [shares[0], shares[1].half()]).notes[0].split("; ") == [
+        "each value before: 4×8 float32, 128 B (rank 0), 4×8 float16, 64 B (rank 1)",
+        "after: 4×8 float32, 128 B (ranks 0-1), 4×8 float16, 64 B (ranks 0-1)",
+    ]
+    assert plan("scatter", shares).notes == ("each value: 4×8 float32, 128 B",)
+    assert plan("all_reduce", [shares[0][0, :4]] * 2).notes == (), "all of it is shown"
+
+
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import html
+import itertools
 import re
 import struct
 from dataclasses import replace
@@ -15,7 +16,8 @@ from nbconvert import LatexExporter
 
 import nbcomm
 from nbcomm.explorer.explorer import Choices, Explorer
-from nbcomm.pictures.canvas import COLOURS
+from nbcomm.pictures.canvas import COLOURS, PLATE
+from nbcomm.pictures.layout import TOP
 from nbcomm.pictures.plan import NAMES, plan
 from nbcomm.pictures.svg import draw
 
@@ -66,15 +68,80 @@ def test_what_moves_starts_at_its_item(name: str, n: int) -> None:
         ways = [path.get("d") for path in picture.iter(f"{SVG}path") if path.get("stroke") == COLOURS[rank]]
         starts = sorted(tuple(map(float, re.match(r"M([\d.]+) ([\d.]+)", way).groups())) for way in ways)
         assert len(starts) == n
-        for (x, y), (left, top, right, bottom) in zip(starts[:-1], items[:-1], strict=True):
+        for (x, y), (left, top, right, _) in zip(starts, items, strict=True):
             assert left < x < right
-            assert y in (pytest.approx(top, abs=0.1), pytest.approx(bottom, abs=0.1))
-        left, top, right, bottom = items[-1]  # nothing is on its right
-        assert starts[-1] == (pytest.approx(right + 2), pytest.approx((top + bottom) / 2, abs=0.1))
-        # Between the lanes: no line runs through another item.
-        for way in ways:
-            [*_, y] = re.split("[ ,MVQH]", way.partition("C")[0].partition("H")[0])
-            assert float(y) < items[0][1] or float(y) > items[0][3] or "H" not in way
+            assert y == pytest.approx(top, abs=0.1)
+
+
+def segments(way: str) -> list[tuple[str, float, float, float]]:
+    """The straight parts of a line: horizontal or vertical, where, from, and to."""
+    x = y = 0.0
+    found = []
+    for kind, words in re.findall("([MVHQ])([^MVHQ]*)", way):
+        at = [*map(float, words.split())]
+        if kind == "H":
+            found.append((kind, y, *sorted((x, at[0]))))
+            x = at[0]
+        elif kind == "V":
+            found.append((kind, x, *sorted((y, at[0]))))
+            y = at[0]
+        else:
+            x, y = at[-2:]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "n"),
+    [(name, n) for name in ("scatter", "reduce_scatter", "all_to_all") for n in (2, 3, 4, 6)] + [("scatter", 8)],
+)
+def test_no_line_lies_on_another_or_on_a_cell(name: str, n: int) -> None:
+    picture = ET.fromstring(draw(plan(name, n=n, **({"src": 1} if name == "scatter" else {}))))  # noqa: S314
+    cells = [box for colour in COLOURS for box in boxes(picture, colour)]
+    ways = [path.get("d") for path in picture.iter(f"{SVG}path") if path.get("stroke") in COLOURS]
+    assert len(ways) == (n if name == "scatter" else n * n)
+    for one, other in itertools.combinations(ways, 2):
+        for (kind, at, start, end), (also, there, begins, ends) in itertools.product(segments(one), segments(other)):
+            apart = kind != also or abs(at - there) > 3 or min(end, ends) - max(start, begins) < 1
+            assert apart, (one, other)
+    for way in ways:
+        for kind, at, start, end in segments(way):
+            for left, top, right, bottom in cells:
+                if kind == "H":
+                    assert not (top < at < bottom and min(end, right) - max(start, left) > 0), way
+                else:
+                    assert not (left < at < right and min(end, bottom) - max(start, top) > 0.2), way
+
+
+def test_the_lines_of_one_rank_do_not_cross() -> None:
+    for n, src in [(4, 0), (4, 3), (8, 3)]:
+        picture = ET.fromstring(draw(plan("scatter", n=n, src=src)))  # noqa: S314
+        ways = [path.get("d") for path in picture.iter(f"{SVG}path") if path.get("stroke") in COLOURS]
+        for one, other in itertools.permutations(ways, 2):
+            for (kind, y, left, right), (also, x, top, bottom) in itertools.product(segments(one), segments(other)):
+                assert not (kind == "H" and also == "V" and left < x < right and top < y < bottom), (one, other)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("n", [2, 4, 8, 16, 64])
+def test_the_last_row_can_read_it(name: str, n: int) -> None:
+    sizes = re.findall(r'font-size="([\d.]+)"', draw(plan(name, n=n)))
+    assert min(map(float, sizes)) >= 14
+
+
+@pytest.mark.parametrize("n", [2, 4, 8])
+def test_no_text_leaves_its_cell(n: int) -> None:
+    for name in NAMES:
+        picture = ET.fromstring(draw(plan(name, n=n)))  # noqa: S314
+        plates = [
+            (float(rect.get("x")), float(rect.get("x")) + float(rect.get("width")))
+            for rect in picture.iter(f"{SVG}rect")
+            if rect.get("fill") == PLATE
+        ]
+        middles = {(left + right) / 2: right - left for left, right in plates}
+        for text in picture.iter(f"{SVG}text"):
+            wide = middles.get(float(text.get("x")))
+            if wide is not None and text.get("text-anchor") == "middle":
+                assert len(text.text) * 14 * 0.602 <= wide, text.text
 
 
 @pytest.mark.parametrize("name", [name for name in NAMES if name != "barrier"])
@@ -83,7 +150,7 @@ def test_many_ranks_are_a_matrix_of_who_sends_to_whom(name: str, n: int) -> None
     made = plan(name, n=n)
     picture = ET.fromstring(draw(made))  # noqa: S314
     assert not [path for path in picture.iter(f"{SVG}path") if "C" in path.get("d")]
-    columns = [float(t.get("x")) for t in picture.iter(f"{SVG}text") if t.get("y") == "58.0"]
+    columns = [float(t.get("x")) for t in picture.iter(f"{SVG}text") if t.get("y") == f"{TOP - 4:.1f}"]
     assert len(columns) == (n if n < 64 else 16)
     side = (columns[1] - columns[0]) / (n // len(columns))
     left = columns[0] - side / 2
@@ -91,8 +158,8 @@ def test_many_ranks_are_a_matrix_of_who_sends_to_whom(name: str, n: int) -> None
     for rect in picture.iter(f"{SVG}rect"):
         x, y, wide = (float(rect.get(key)) for key in ("x", "y", "width"))
         if rect.get("rx") == "3" and rect.get("fill") in COLOURS:
-            step = 26 if n <= 16 else 22
-            row, first = int((y - 62) // step), round((x - left) / side)
+            step = 30 if n <= 16 else 25
+            row, first = int((y - TOP) // step), round((x - left) / side)
             assert rect.get("fill") == COLOURS[row % 8]
             marked |= {(row, first + column) for column in range(round(wide / side + 0.2))}
     assert marked == {(flow.src, flow.dst) for flow in made.flows}

@@ -96,6 +96,14 @@ def test_long_values_show_where_the_ranks_differ(four: Notebook) -> None:
     assert torchs[2] == f"rank 2: {odd} → {all_have}"
 
 
+def test_large_tensors_have_their_size_below(four: Notebook) -> None:
+    code = "all_reduce(torch.zeros(256, 1024))\nreduce_scatter(torch.zeros(8, 2))\ndist.all_reduce(torch.ones(9));"
+    reduced, scattered, torchs = pictures(four.run(f"%%distributed --draw\n{code}"))
+    assert "\neach value: 256×1024 float32, 1 MiB\n" in reduced
+    assert "each value" not in scattered, "all of it is shown"
+    assert "\neach value: 9 float32, 36 B\n" in torchs
+
+
 def test_each_collective_has_its_picture_in_order_after_what_was_printed(four: Notebook) -> None:
     cell = four.run("%%distributed --draw\nprint('hello')\nx = all_reduce(rank)\nbarrier()\nbroadcast(x)")
     assert [words.partition(" ·")[0].partition(":")[0] for words in pictures(cell)] == [
