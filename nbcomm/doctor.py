@@ -24,12 +24,14 @@ from packaging.specifiers import SpecifierSet
 
 from .durations import is_time
 from .errors import CellError, StartError
+from .launch.backends import INSTALL
 from .launch.placement import choose_size
-from .node.agent.facts import free_memory, usable_cores
+from .node.processes.resources import free_memory, usable_cores
 from .node.seed import client as seed
 from .node.seed.inheritance import WARM_VARIABLE
 from .node.seed.messages import stay_of
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
+from .torch_build import TorchBuild, installed
 from .torch_versions import NEWEST, OLDEST, untested
 from .world_dir import WorldDir
 
@@ -158,16 +160,20 @@ def tested(version: str) -> CheckResult:
     return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
-def gpus(count: int, driver: str | None = shutil.which("nvidia-smi")) -> CheckResult:
+def gpus(
+    count: int, driver: str | None = shutil.which("nvidia-smi"), build: Callable[[], TorchBuild | None] = installed
+) -> CheckResult:
     """Count the GPUs that torch sees, and check whether the machine has GPUs that it does not see."""
     if count:
         return CheckResult("ok", f"torch sees {count}: a world starts with one rank per GPU.")
     if driver:
-        return CheckResult(
-            "warn",
-            "nvidia-smi is installed, but torch sees no GPU: check CUDA_VISIBLE_DEVICES, and that torch is a CUDA "
-            f"build ({sys.executable} -c 'import torch; print(torch.version.cuda)'). Ranks run on the CPU.",
+        found = build()
+        why = (
+            f"torch {found.version} is a build without GPUs: {INSTALL}"
+            if found is not None and found.cuda is None
+            else "torch sees no GPU: check CUDA_VISIBLE_DEVICES, and that the driver is new enough for its CUDA"
         )
+        return CheckResult("warn", f"nvidia-smi is installed, but {why}. Ranks run on the CPU.")
     return CheckResult("ok", "No GPU here: ranks run on the CPU with gloo.")
 
 
@@ -181,7 +187,7 @@ def nccl(count: int, distributed: Any) -> CheckResult:
 
 
 def _default_size(gpus: int) -> int:
-    return choose_size(None, gpus, cores=usable_cores(), memory=free_memory())
+    return choose_size(None, gpus, cores=usable_cores())
 
 
 def room(ranks: int, cores: int | None = None, memory: int | None = None) -> CheckResult:

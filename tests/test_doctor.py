@@ -11,6 +11,7 @@ import pytest
 
 from nbcomm import doctor
 from nbcomm.errors import CellError, StartError
+from nbcomm.torch_build import TorchBuild
 from nbcomm.world_dir import WorldDir
 
 GB = 1 << 30
@@ -147,9 +148,13 @@ def test_without_gloo_nothing_runs() -> None:
 
 
 def test_a_driver_whose_gpus_torch_does_not_see_is_a_warning() -> None:
-    verdict = doctor.gpus(0, "/usr/bin/nvidia-smi")
+    for_gpus = TorchBuild("2.13.0+cu126", "12.6", None, Path())
+    verdict = doctor.gpus(0, "/usr/bin/nvidia-smi", lambda: for_gpus)
     assert verdict.level == "warn"
     assert "CUDA_VISIBLE_DEVICES" in verdict.sentence
+    verdict = doctor.gpus(0, "/usr/bin/nvidia-smi", lambda: for_gpus._replace(version="2.13.0+cpu", cuda=None))
+    assert verdict.level == "warn"
+    assert "torch 2.13.0+cpu is a build without GPUs: install a build for your GPU" in verdict.sentence
     assert doctor.gpus(0, None).level == "ok"
     assert doctor.gpus(8, "/usr/bin/nvidia-smi").level == "ok"
 

@@ -9,9 +9,6 @@ from ..errors import StartError
 from ..protocol import RankPlacement
 from ..protocol.common import LOOPBACK
 
-_PER_RANK = 96 << 20
-"""A generous estimate of the bytes of memory that a rank takes without tensors."""
-
 
 def check(n: int | None, nodes: int | None = None, device: str = "auto") -> None:
     """Refuse what no machine can do.
@@ -27,27 +24,20 @@ def check(n: int | None, nodes: int | None = None, device: str = "auto") -> None
         raise StartError(f"The device {device!r} is unknown; write --device auto, cpu or cuda.")
 
 
-def choose_size(asked: int | None, gpus: int, *, cores: int, memory: int) -> int:
+def choose_size(asked: int | None, gpus: int, *, cores: int) -> int:
     """Decide how many ranks to start: the requested number, one per GPU, or 4 on the CPU (2 on one core).
 
     Args:
         asked: the requested number; None if there is none.
         gpus: the number of GPUs that the ranks would see.
         cores: the number of cores that they may run on.
-        memory: bytes of memory that are free.
 
     Raises:
-        StartError: fewer than one was requested, or more than fit into the machine's memory.
+        StartError: fewer than one was requested.
     """
     if asked is None:
         return gpus or (4 if cores > 1 else 2)
     check(asked)
-    holds = max(1, memory // _PER_RANK)
-    if asked > holds:
-        raise StartError(
-            f"{asked} ranks do not fit into this machine: "
-            f"its {memory / 2**30:.1f} GiB of free memory are enough for about {holds}."
-        )
     return asked
 
 

@@ -17,7 +17,7 @@ from nbcomm.launch import node_client, orders
 from nbcomm.launch.node_client import start_all
 from nbcomm.launch.process_table import Process
 from nbcomm.launch.ways import forkserver_process
-from nbcomm.node.agent.facts import usable_cores
+from nbcomm.node.processes.resources import usable_cores
 from nbcomm.protocol import (
     Claim,
     Exited,

@@ -9,36 +9,20 @@ from nbcomm.launch import placement
 from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.protocol import RankPlacement
 
-PLENTY = 64 << 30
-
 
 @pytest.mark.parametrize(
     ("asked", "gpus", "cores", "size"),
     [(None, 8, 4, 8), (None, 0, 4, 4), (None, 0, 2, 4), (None, 0, 1, 2), (3, 8, 1, 3), (1, 0, 1, 1)],
 )
 def test_the_size(asked: int | None, gpus: int, cores: int, size: int) -> None:
-    assert placement.choose_size(asked, gpus, cores=cores, memory=PLENTY) == size
+    assert placement.choose_size(asked, gpus, cores=cores) == size
 
 
 @pytest.mark.parametrize("asked", [0, -1])
 def test_a_world_has_a_rank(asked: int) -> None:
     with pytest.raises(StartError) as refused:
-        placement.choose_size(asked, 0, cores=4, memory=PLENTY)
+        placement.choose_size(asked, 0, cores=4)
     assert str(refused.value) == f"A world needs at least 1 rank, not {asked}; write for example -n 4."
-
-
-@pytest.mark.parametrize(
-    ("mebibytes", "most", "gibibytes"),
-    [(10 * 96, 10, "0.9"), (10 * 96 - 1, 9, "0.9"), (2048, 21, "2.0"), (5, 1, "0.0")],
-)
-def test_a_size_that_the_memory_does_not_hold(mebibytes: int, most: int, gibibytes: str) -> None:
-    assert placement.choose_size(most, 0, cores=4, memory=mebibytes << 20) == most
-    with pytest.raises(StartError) as refused:
-        placement.choose_size(most + 1, 0, cores=4, memory=mebibytes << 20)
-    assert str(refused.value) == (
-        f"{most + 1} ranks do not fit into this machine: "
-        f"its {gibibytes} GiB of free memory are enough for about {most}."
-    )
 
 
 ON_CPU = "the ranks run on the CPU; with --device cuda they share the"

@@ -167,10 +167,35 @@ def test_interrupting_an_idle_world_does_nothing(four: Notebook) -> None:
     assert four.run("%%distributed\n1").text == "[0-3] 1\n"
 
 
+def test_what_cannot_work_is_refused_before_a_process_starts_and_changes_nothing(
+    open_notebook,  # type: ignore[no-untyped-def]
+) -> None:
+    notebook = open_notebook()
+    notebook.run("import psutil, sys; ours = lambda: {(p.pid, p.create_time()) for p in psutil.Process().children()}")
+    notebook.run("before = ours()")
+    for options, said in (
+        ("-n 100000", "100000 ranks do not fit into this machine: "),
+        ("-n 2 --backend nccl", "--backend nccl needs GPUs, but "),
+        ("-n 2 --backend xyz", "has no backend 'xyz'"),
+        ("--device cuda", "--device cuda needs a GPU, but "),
+        ("-n 2 --backend cpu:gloo,", "is malformed"),
+    ):
+        shown = notebook.run(f"%distributed start {options}", fails=True).error_text
+        assert said in shown, options
+        assert "Traceback" not in shown
+        notebook.run("assert ours() <= before and 'torch' not in sys.modules")
+    notebook.run("%distributed start -n 2")
+    notebook.run("%%distributed\nkept = rank")
+    for options in ("--backend nccl", "-n 100000", "-n 2 --world b --backend nccl"):
+        assert notebook.run(f"%distributed start {options}", fails=True).error_text
+    assert notebook.run("%%distributed\nall_reduce(kept)").text == "[0-1] 1\n"
+    assert "Other worlds" not in notebook.run("%distributed").text
+
+
 def test_a_large_start_is_refused(open_notebook) -> None:  # type: ignore[no-untyped-def]
     notebook = open_notebook()
     for line, said in (
-        # Each of these two takes a fork server; test_layout has the other sizes that cannot be.
+        # No process is started for these; test_capacity and test_backends have more of them.
         ("%distributed start -n 100000", "do not fit"),
         ("%distributed start --device cuda", "needs a GPU"),
         ("%distributed start --device tpu", "invalid choice"),

@@ -8,25 +8,14 @@ import socket
 import time
 from urllib.parse import urlsplit
 
-import psutil
-
 from ... import __version__
 from ...protocol import NodeFacts
 from ...protocol.common import LOOPBACK
 from ...protocol.nodes import wired
 from ...world_dir import WorldDir
 from ...world_info import LinkInfo
+from ..processes.resources import free_memory, usable_cores
 from .peers import on_the_route_to
-
-
-def usable_cores() -> int:
-    """Count the cores that this process may run on, and so those that it starts."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def free_memory() -> int:
-    """Return the bytes of memory that new processes can use without swapping."""
-    return int(psutil.virtual_memory().available)
 
 
 def address_towards(link: LinkInfo) -> str:

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 
-_GROUPS = Path("/proc/self/cgroup")
-_ROOT = Path("/sys/fs/cgroup")
+from .resources import folders
 
 
 def offer() -> None:
@@ -22,19 +20,9 @@ def kills() -> int:
     Returns:
         Their number; 0 also if the system does not report it.
     """
-    for file in _files():
-        with suppress(OSError, ValueError, StopIteration):
-            return int(next(line for line in file.read_text().splitlines() if line.startswith("oom_kill ")).split()[1])
+    for folder in folders("memory"):
+        for name in ("memory.events", "memory.oom_control"):  # of version 2 and of version 1
+            with suppress(OSError, ValueError, StopIteration):
+                lines = (folder / name).read_text().splitlines()
+                return int(next(line for line in lines if line.startswith("oom_kill ")).split()[1])
     return 0
-
-
-def _files() -> Iterator[Path]:
-    """Yield files that may have the count; in a container the group's path may be the host's, which is not visible."""
-    with suppress(OSError, ValueError):
-        for line in _GROUPS.read_text().splitlines():
-            _, controllers, path = line.split(":", 2)
-            below = path.strip("/")
-            if not controllers:  # version 2: one hierarchy
-                yield from (_ROOT / below / "memory.events", _ROOT / "memory.events")
-            elif "memory" in controllers.split(","):
-                yield from (_ROOT / "memory" / below / "memory.oom_control", _ROOT / "memory/memory.oom_control")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
 from ...errors import StartError
-from ...launch import placement
+from ...launch import backends, capacity, placement
 from ...protocol import Failure
 from ...torch_versions import untested
 from .generations import Generations
@@ -83,13 +83,15 @@ class Startup:
         if wishes.engines != "local":
             self._launch_elsewhere()
             return
-        self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores, memory=facts.memory)
+        self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores)
+        backends.check(wishes.device, wishes.backend, None, ready.gpus, self._n)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, ready.gpus)
         self._backend = wishes.backend or backend
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
         self._notice(ready.note)
+        self._notice(capacity.crowd(self._n, facts.cores))
         counts = placement.share_out(self._n, 1 if wishes.nodes is None else wishes.nodes)
         if len(counts) > 1:
             self._progress("joining nodes", 0, self._n)
@@ -118,6 +120,7 @@ class Startup:
         nodes.add_all(there, partial(self._join_by, there.together))
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
+        backends.check(wishes.device, wishes.backend, None, int(gpus * self._n), self._n)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))
         self._backend = wishes.backend or backend
         self._progress("starting engines", 0, self._n)

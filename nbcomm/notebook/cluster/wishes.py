@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from ...errors import StartError
-from ...launch import placement
+from ...launch import backends, placement
 
 Progress = Callable[[str, int, int], None]
 """Called with the start's current step, the number of ready ranks, and the number of all."""
@@ -36,6 +36,7 @@ class Wishes:
         grace: seconds that the world lives on when its notebook has died.
         name: the notebook's name for the world; empty for the default one.
         nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
+        oversubscribe: start as many ranks as asked for, also if this machine does not hold them.
         guard: which calls are compared before data moves: those of the whole "world", or only of each "node".
         engines: what starts the processes: "local", "ssh", "mpi", or a scheduler: "slurm", "pbs", "sge", "lsf" or
             "htcondor".
@@ -62,6 +63,7 @@ class Wishes:
     grace: float = 60.0
     name: str = ""
     nodes: int | None = None
+    oversubscribe: bool = False
     guard: str = "world"
     engines: str = "local"
     hosts: str = ""
@@ -99,6 +101,26 @@ def check(wishes: Wishes) -> None:
         raise StartError(f"The engines {wishes.engines!r} are unknown; write --engines {known}.")
     _check_hosts(wishes)
     _check_queue(wishes)
+    if wishes.backend is not None:
+        backends.named_in(wishes.backend)
+    if wishes.oversubscribe and wishes.engines != "local":
+        raise StartError("--oversubscribe is about this machine; leave it out where --engines starts the ranks.")
+
+
+def check_here(wishes: Wishes) -> None:
+    """Refuse what this machine, and the torch that is installed, certainly cannot do; torch is not imported for that.
+
+    Raises:
+        StartError: there is such.
+    """
+    # Imported here: a start needs them, and not `%load_ext`.
+    from ... import torch_build
+    from ...launch import capacity
+
+    gpus = 0 if torch_build.shows_no_gpu() else None
+    backends.check(wishes.device, wishes.backend, torch_build.installed(), gpus, wishes.n)
+    if wishes.n is not None and not wishes.oversubscribe:
+        capacity.check(wishes.n, capacity.Machine.here(wishes.n))
 
 
 def _check_hosts(wishes: Wishes) -> None:

@@ -15,7 +15,7 @@ from ...launch.working_folder import here, written
 from ...node.seed import client as seed
 from ...panel.words import duration
 from ...world_dir import WorldDir, telling_of_room
-from ..cluster.wishes import Progress, Wishes, check
+from ..cluster.wishes import Progress, Wishes, check, check_here
 from . import buttons
 from .this_notebook import is_known, this_notebook
 from .world_names import check_name
@@ -49,13 +49,14 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
 
 
 def _refuse(wishes: Wishes) -> None:
-    """Refuse what is wrong on every machine, before anything is started.
+    """Refuse what is wrong on every machine, and what this one cannot do, before anything is started.
 
     Raises:
         StartError: something is.
     """
     if wishes.engines == "local":
         check(wishes)
+        check_here(wishes)
         return
     # Imported here: most worlds are on one machine.
     from ..cluster.joining import refuse

@@ -52,6 +52,12 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         default=Wishes.nodes,
         help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
+    start.add_argument(
+        "--oversubscribe",
+        action="store_true",
+        default=Wishes.oversubscribe,
+        help="start as many ranks as -n says, also if this machine's cores, memory or limits are too few for them",
+    )
     _add_machines(start)
     _add_job(start)
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")

@@ -2,31 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
 from nbcomm.node.agent import facts
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import LinkInfo
-
-
-def test_the_cores_are_those_that_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _: {1, 4, 5}, raising=False)
-    monkeypatch.setattr(os, "cpu_count", lambda: 8)
-    assert facts.usable_cores() == 3
-    monkeypatch.delattr(os, "sched_getaffinity")  # macOS has none
-    assert facts.usable_cores() == 8
-    monkeypatch.setattr(os, "cpu_count", lambda: None)
-    assert facts.usable_cores() == 1
-
-
-def test_the_memory_is_what_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(facts.psutil, "virtual_memory", lambda: SimpleNamespace(total=9, available=5))
-    assert facts.free_memory() == 5
 
 
 def link(address: str, *, tunnelled: bool = False) -> LinkInfo:

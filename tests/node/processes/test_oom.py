@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.node.processes import oom
+from nbcomm.node.processes import oom, resources
 
 
 @pytest.fixture
 def system(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
-    monkeypatch.setattr(oom, "_GROUPS", tmp_path / "cgroup")
-    monkeypatch.setattr(oom, "_ROOT", tmp_path / "sys")
+    monkeypatch.setattr(resources, "_GROUPS", tmp_path / "cgroup")
+    monkeypatch.setattr(resources, "_ROOT", tmp_path / "sys")
     return tmp_path
 
 
