@@ -6,12 +6,14 @@
 from __future__ import annotations
 
 import functools
+import re
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..protocol import PendingCall
 from ..protocol.rank_lists import read
-from ..rank_spec import named, said_of, together
+from ..rank_spec import WIDTH, named, rows, said_of, together
 from .wait_graph import ENDED, Absentees, Need, RankReport, WorldReport
 
 _SENTENCES = 3
@@ -22,6 +24,9 @@ _PLACES = 4
 
 _LONGEST = 120
 """Characters of a line or an error that are quoted."""
+
+_FIRST = WIDTH - len("HangError: ")
+"""Characters of the first line, which stands behind the error's name."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +59,8 @@ class Verdict:
     Attributes:
         waits: every rank that is stuck, in rank order.
         stuck: the ranks whose wait can never end.
-        why: sentences that say why waits can never end, or else what the ranks wait for; empty if no rank waits.
+        why: what can never complete, with who waits in it and why in rows below; or else, in one line, what the ranks
+            wait for; empty if no rank waits.
         remedy: what to do; empty if every wait may end, or if a rank's error or cause of death says it.
         culprits: the ranks whose failure or death is the reason for every wait that can never end; empty if one of
             these has another reason, such as a rank that has finished the cell.
@@ -68,8 +74,8 @@ class Verdict:
 
     @property
     def text(self) -> str:
-        """The reason, and what to do."""
-        return " ".join(filter(None, (self.why, self.remedy)))
+        """The reason, and what to do; a wait that can never end in several lines."""
+        return "\n".join(filter(None, (self.why, self.remedy)))
 
     @property
     def hopeless(self) -> bool:
@@ -89,8 +95,12 @@ def judge(reports: Mapping[int, RankReport]) -> Verdict:
     ...     0: RankReport(0, "running", doing=CollectiveState({"0": 1}, waits=[barrier])),
     ...     1: RankReport(1, "finished"),
     ... }
-    >>> print(judge(reports).text)  # doctest: +ELLIPSIS
-    barrier #1 of the world (line 1: barrier()) can never complete: rank 0 waits in it, but rank 1 has finished ...
+    >>> print(judge(reports).text)
+    barrier #1 of the world can never complete:
+      rank 0 waits in it, in line 1: barrier()
+      rank 1 has finished the cell
+    Let rank 1 call it, too: if it is inside an if, take it out.
+    Or make a group of those that do (new_group), and call it with group=.
     """
     if not any(report.waits for report in reports.values()):
         return Verdict()
@@ -139,7 +149,7 @@ class _Knot:
 
 
 def _why(world: WorldReport) -> tuple[str, str, list[int]]:
-    """Write a sentence for each call that can never complete and each cycle of such calls; and remedy and culprits."""
+    """Write some lines for each call that can never complete and each cycle of such calls; and remedy and culprits."""
     knots: dict[object, _Knot] = {}
     at: dict[int, _Knot] = {}
     for rank, (need, *others) in world.vain.items():
@@ -154,7 +164,7 @@ def _why(world: WorldReport) -> tuple[str, str, list[int]]:
     more = sum(len(story) for story in stories[_SENTENCES:])
     if more:
         sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
-    return " ".join(sentences), _remedy(world, stories[0]), _guilty(world, stories)
+    return "\n".join(sentences), _remedy(world, stories[0]), _guilty(world, stories)
 
 
 def _guilty(world: WorldReport, stories: Iterable[Sequence[_Knot]]) -> list[int]:
@@ -229,8 +239,8 @@ def _sentence(world: WorldReport, knot: _Knot) -> str:
     never = _never(world, knot)
     op = knot.need.op
     places = _places(world, never, op) + _places(world, sorted(knot.need.missing.difference(never)), op)
-    nobody = "no rank can send it any more: " if knot.need.from_anyone else ""
-    return f"{_in_vain(world, knot)}, but {nobody}{_listed(places)}."
+    nobody = ["no rank can send it any more:"] if knot.need.from_anyone else []
+    return _told(world, knot, [*nobody, *places])
 
 
 def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
@@ -246,15 +256,29 @@ def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
         steps.append(f"rank {rank} waits in {_call(world, knot.need.op)}{also} which needs rank {needs}")
     if len(steps) > _PLACES:
         steps[2:] = [f"and so on through {named(needed[2:-1])}, back to rank {needed[-1]}"]
-    return f"{_in_vain(world, cycle[0])}, but {'; '.join(steps)}."
+    return _told(world, cycle[0], steps)
 
 
-def _in_vain(world: WorldReport, knot: _Knot) -> str:
-    waiting = f"{named(knot.ranks)} wait{'s' if len(knot.ranks) == 1 else ''} in it"
+def _told(world: WorldReport, knot: _Knot, why: Sequence[str]) -> str:
+    """Write what can never complete, then in a row each who waits in it, and why."""
+    op = knot.need.op
+    about = "; ".join(filter(None, (_short(op.what), f"tag {op.tag}" if op.kind != "collective" and op.tag else "")))
+    head = f"{_name(world, op)}{f' ({about})' if about else ''} can never complete:"
+    calls = ""
     if knot.others:
-        calls = "another call" if knot.others == 1 else f"one of {knot.others} other calls"
-        waiting += f" or in {calls} that cannot complete either"
-    return f"{_call(world, knot.need.op, details=True)} can never complete: {waiting}"
+        which = "another call" if knot.others == 1 else f"one of {knot.others} other calls"
+        calls = f" or in {which} that cannot complete either"
+    ops = [world.vain[rank][0].op for rank in knot.ranks]
+    alike = together(knot.ranks, [(op.line, op.begun) for op in ops])
+    waits = [
+        f"{named(some)} wait{'s' if len(some) == 1 else ''} in it{calls}"
+        + "".join(f", {word}{_short(line)}" for word, line in (("begun in ", begun), ("in ", line)) if line)
+        for (line, begun), some in alike.items()
+    ]
+    if len(waits) > _PLACES:
+        more = sum(len(some) for some in list(alike.values())[_PLACES:])
+        waits[_PLACES:] = [f"{more} more rank{'s wait' if more > 1 else ' waits'} in it"]
+    return "\n".join([*textwrap.wrap(head, _FIRST, subsequent_indent="    "), *rows([*waits, *why])])
 
 
 _REMEDIES = {
@@ -280,8 +304,16 @@ def _remedy(world: WorldReport, story: Sequence[_Knot]) -> str:
         return f"Let {who} receive it." if op.kind == "send" else f"Let {sender} send to {named(story[0].ranks)}."
     if op.name in ("new_group", "split_group"):
         return f"Every rank of the world must call {op.name}, whether or not it is in the group."
-    where = "run the cell and call" if states == {"idle"} else "call"
-    return f"Let {who} {where} it, too; or make a group of those that do (new_group), and call it with group=."
+    if states == {"idle"}:
+        return f"Let {who} run the cell and call it, too.\n{_APART}"
+    out = "take it out of the if." if _IF.search(op.line) else "if it is inside an if, take it out."
+    return f"Let {who} call it, too: {out}\n{_APART}"
+
+
+_IF = re.compile(r": (if|elif|else)\b|\bif\b.*\brank\b")
+"""In the line of a call: the call is inside an if, or there is a condition on the rank."""
+
+_APART = "Or make a group of those that do (new_group), and call it with group=."
 
 
 # ── what a wait that may still end needs ────────────────────────────────────────────────────────────
@@ -350,22 +382,26 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
 # ── words ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _call(world: WorldReport, op: PendingCall, *, details: bool = False) -> str:
-    """Describe a call in full: ``all_reduce #3 of the world (float32 (4,), sum; line 2: all_reduce(x))``."""
+def _call(world: WorldReport, op: PendingCall) -> str:
+    """Describe a call, and where it is made: ``all_reduce #3 of the world (line 2: all_reduce(x))``."""
+    tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
+    begun = f"begun in {_short(op.begun)}" if op.begun else ""
+    about = "; ".join(part for part in (tag, begun, _short(op.line)) if part)
+    name = _name(world, op)
+    return f"{name} ({about})" if about else name
+
+
+def _name(world: WorldReport, op: PendingCall) -> str:
+    """Name a call: ``all_reduce #3 of the world``, ``send #1 to rank 2``."""
     small = len(op.members) < world.size
     group = f"the group of {_named(op.ranks)}" if small else "the world"
     if op.kind == "collective":
-        name = f"{op.name} #{op.seq} of {group}"
-    else:
-        peer = "any rank" if op.peer is None else f"rank {op.peer}"
-        own = op.name if op.name in {"isend", "irecv"} else op.kind
-        name = f"{own} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
-        name += f" within {op.name}" if op.name not in {"", op.kind, own} else ""
-        name += f" in {group}" if small else ""
-    tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
-    begun = f"begun in {_short(op.begun)}" if op.begun else ""
-    about = "; ".join(part for part in (_short(op.what) if details else "", tag, begun, _short(op.line)) if part)
-    return f"{name} ({about})" if about else name
+        return f"{op.name} #{op.seq} of {group}"
+    peer = "any rank" if op.peer is None else f"rank {op.peer}"
+    own = op.name if op.name in {"isend", "irecv"} else op.kind
+    name = f"{own} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
+    name += f" within {op.name}" if op.name not in {"", op.kind, own} else ""
+    return name + (f" in {group}" if small else "")
 
 
 @functools.lru_cache

@@ -81,9 +81,11 @@ def breaks_of(name: str) -> list[str]:
 def broken(call: BrokenCall, how: str, rank: int) -> Broken:
     """Return the result if one rank does something else.
 
-    >>> broken(BrokenCall("all_reduce", 4), "absent", 2).text
-    'all_reduce #1 of the world (line 2: if rank != 2: all_reduce(x)) can never complete: ranks 0-1,3 wait in it, but rank 2 has finished the cell.'
-    """  # noqa: E501 - the sentence is as long as it is
+    >>> print(broken(BrokenCall("all_reduce", 4), "absent", 2).text)
+    all_reduce #1 of the world can never complete:
+      ranks 0-1,3 wait in it, in line 2: if rank != 2: all_reduce(x)
+      rank 2 has finished the cell
+    """
     return {"absent": _absent, "other": _other, "op": _op, "shape": _shape}[how](call, rank)
 
 

@@ -91,7 +91,7 @@ def test_a_script_of_the_notebooks_machine_runs_on_all(hosts: Notebook) -> None:
 
 def test_calls_that_differ_between_hosts_move_no_data_and_end_no_process(hosts: Notebook) -> None:
     error = hosts.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
-    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2; ranks 2-3 called all_reduce(float32 (3,)" in error
+    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2\n  ranks 2-3 called all_reduce(float32 (3,)" in error
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 
 

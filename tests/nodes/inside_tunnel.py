@@ -55,7 +55,7 @@ def test_cells_values_and_collectives_work(hosts: Notebook) -> None:
     assert hosts.run("[int(one.sum()) for one in big] == [549755289600] * 4").text == "True\n"
     assert hosts.run("%%distributed\nimport os\nos.environ['MASTER_ADDR']").text == "[0-3] '10.77.0.11'\n"
     error = hosts.run("%%distributed\nall_reduce(torch.ones(2 + node_rank))", fails=True).error_text
-    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2; ranks 2-3 called all_reduce(float32 (3,)" in error
+    assert "ranks 0-1 called all_reduce(float32 (2,), sum), line 2\n  ranks 2-3 called all_reduce(float32 (3,)" in error
 
 
 def test_only_ssh_leaves_this_machine_and_nothing_comes_in(hosts: Notebook) -> None:

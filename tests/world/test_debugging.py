@@ -128,7 +128,7 @@ def test_collectives_typed_at_the_prompt_are_judged(four: Notebook) -> None:
     assert four.run("%%distributed\ntotal").text == "[0-3] 21\n"
     cell = four.submit("%%distributed\nif rank == 1: breakpoint()")
     four.answer(cell, "[1] ipdb> ", "barrier()")
-    assert "can never complete: rank 1 waits in it" in four.finish(cell).error_text
+    assert "can never complete:\n  rank 1 waits in it" in four.finish(cell).error_text
     assert four.run(WORKS).text == "[0-3] 4\n"
 
 

@@ -158,7 +158,8 @@ if rank: barrier()"""
 def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_lost(four: Notebook) -> None:
     cell = four.run(DESCRIPTORS, fails=True)
     assert "Too many open files" in cell.text
-    assert "ranks 1-3 wait in it, but rank 0 has finished the cell" in cell.error_text
+    assert "ranks 1-3 wait in it, in line " in cell.error_text
+    assert "  rank 0 has finished the cell" in cell.error_text
     assert four.run("%%distributed\nlen(held) > 100").text == "[0-3] True\n", "groups have been formed since"
     assert four.run("%%distributed\nall_reduce(torch.ones(2))").text == "[0-3] tensor([4., 4.])\n", "a value is shown"
     shown = four.run("%%distributed\ndef f():\n    return 1 / 0  # here\nf()", fails=True)

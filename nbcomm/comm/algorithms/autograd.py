@@ -30,7 +30,7 @@ import torch
 from torch.autograd.function import once_differentiable
 
 from ...errors import CollectiveError
-from ...rank_spec import by_rank
+from ...rank_spec import rows_by_rank
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel
 from ..transport.packets import pack
@@ -117,8 +117,8 @@ def check_alike(channel: GroupChannel, needs: Sequence[Sequence[bool]], what: st
             for need in needs
         ]
         raise CollectiveError(
-            f"With sync_grads=True the same tensors must require grad {what}, as backward is a collective too: "
-            f"{by_rank(channel.ranks, texts)}."
+            f"With sync_grads=True the same tensors must require grad {what},\n"
+            f"as backward is a collective too:\n{rows_by_rank(channel.ranks, texts)}"
         )
 
 

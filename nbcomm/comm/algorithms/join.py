@@ -11,7 +11,7 @@ import torch
 
 from ...analysis import mismatch
 from ...errors import CollectiveError
-from ...rank_spec import by_rank
+from ...rank_spec import rows_by_rank
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel
 from ..transport.fusion import fused
@@ -101,7 +101,7 @@ def join(channel: GroupChannel, values: Sequence[Any], mode: str, own: int) -> A
     return pytrees.merge(
         values,
         own,
-        lambda texts: by_rank(channel.ranks, channel.placed(texts)),
+        lambda texts: rows_by_rank(channel.ranks, channel.placed(texts)),
         lambda path, leaves: _join_leaves(channel, path, leaves, mode),
     )
 

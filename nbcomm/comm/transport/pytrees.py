@@ -139,8 +139,8 @@ def merge(
     ]
     if mine is None or any(shape != shapes[own] for shape in shapes):
         raise CollectiveError(
-            f"The ranks passed data of different structure at {path}: {by_rank([describe(v) for v in values])}. "
-            "Pass the same structure on every rank, or mode='object' to collect whatever each rank has."
+            f"The ranks passed data of different structure at {path}:\n{by_rank([describe(v) for v in values])}\n"
+            "Pass the same structure on every rank,\nor mode='object' to collect whatever each rank has."
         )
     merged = [
         merge([p[place][1] for p in pairs if p is not None], own, by_rank, leaf, _step(path, values[own], key))

@@ -6,9 +6,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 
 import msgspec
 
-from ...errors import CellError, CellSyntaxError, RankDiedError
+from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
-from ...rank_spec import capital, others_stopped, said_of, together
+from ...rank_spec import capital, in_one_line, others_stopped, said_of, together
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 
@@ -19,6 +19,7 @@ _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
 
 _DEATH = RankDiedError.__name__
+_IN_ROWS = {error.__name__ for error in (HangError, MismatchError, CollectiveError)}
 
 
 def death_of(ranks: Sequence[int], cause: str, without_heal: str = "") -> Failure:
@@ -160,5 +161,6 @@ def syntax_error(failures: Mapping[int, Failure], ran: Sequence[int]) -> CellSyn
 
 def first_line(failure: Failure) -> str:
     """Return an exception in one line of limited length."""
-    first = shortened(failure.message.strip().partition("\n")[0], _LONGEST)
+    message = in_one_line(failure.message) if failure.name in _IN_ROWS else failure.message
+    first = shortened(message.strip().partition("\n")[0], _LONGEST)
     return f"{failure.name}: {first}" if first else failure.name
