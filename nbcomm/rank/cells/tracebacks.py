@@ -40,9 +40,9 @@ _DATA = {"tensor", "obj", "object", "value", "input", "x", "tensors"}
 def _names_arguments(error: TypeError) -> bool:
     """Complete Python's words on a call of a Communicator's method that does not fit; return whether it is one."""
     found = _WRONG_CALL.fullmatch(str(error))
-    method = getattr(Communicator, found[2], None) if found is not None else None
-    if found is None or method is None or found[1] not in {kind.__name__ for kind in Communicator.__mro__}:
+    if found is None or not _is_ours(found[1], found[2], error.__traceback__):
         return False
+    method = getattr(Communicator, found[2])
     name, wrong = found[2], found[3]
     _, *taken = [one.replace(annotation=one.empty) for one in inspect.signature(method).parameters.values()]
     unexpected = _UNEXPECTED.search(wrong)
@@ -52,6 +52,14 @@ def _names_arguments(error: TypeError) -> bool:
     asks = f"; did you mean {near}?" if near else "."
     error.args = (f"{name}() {wrong}{asks} It is called as {name}{inspect.Signature(taken)}.",)
     return True
+
+
+def _is_ours(kind: str, method: str, step: TracebackType | None) -> bool:
+    """Return whether what was called is the Communicator's, and nothing of the user's that is named alike."""
+    while step is not None and step.tb_next is not None:
+        step = step.tb_next
+    own = next((one for one in Communicator.__mro__[:-1] if one.__name__ == kind), None)
+    return own is not None and method in vars(own) and (step is None or kind not in step.tb_frame.f_globals)
 
 
 def _meant(keyword: str, taken: list[str]) -> str:

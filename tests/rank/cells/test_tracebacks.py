@@ -105,13 +105,19 @@ def test_a_call_that_does_not_fit_ends_at_its_line_and_is_told_how_it_is_made(ca
     assert str(caught.value) == before, "once"
 
 
-def test_a_call_of_the_users_own_that_does_not_fit_stays_as_it_is() -> None:
-    class Mine:
-        def broadcast(self) -> None:
-            pass
-
+@pytest.mark.parametrize(
+    "code",
+    [
+        "class Mine:\n    def broadcast(self): pass\nMine().broadcast(root=0)",
+        "class Member:\n    def rank_print(self, x): pass\nMember().rank_print()",
+        "class Mine: pass\nMine(1)",
+        "object.__init__(object(), 1)",
+        "int.from_bytes()",
+    ],
+)
+def test_a_call_of_the_users_own_that_does_not_fit_stays_as_it_is(code: str) -> None:
     with pytest.raises(TypeError) as caught:
-        Mine().broadcast(root=0)  # type: ignore[call-arg]
+        exec(code, {"__name__": "__main__"})  # noqa: S102
     before = str(caught.value)
     end_at_caller(caught.value)
     assert str(caught.value) == before
