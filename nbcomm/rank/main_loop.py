@@ -314,17 +314,18 @@ class MainLoop:
             )
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
-        with self._faults.beside("what the cell may lack could not be told", notes.append):
-            if not isinstance(message, Run) or message.script is not None:
+        if not isinstance(message, Run) or message.script is not None:
+            with self._faults.beside("what the cell may lack could not be told", notes.append):
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
-            else:
+        if isinstance(message, Run) and message.script is None:
+            with self._faults.beside("what the cell may lack could not be told", notes.append):
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
+                if error and self.runner.error is not None:
+                    notes += remedies(self.runner.error, self._shell)
                 good = done.failure is None
                 unused = self._unused
                 notes += unused.explain(self._shell, message.code, message.above) if good else self._reserve.explain()
-                if error and self.runner.error is not None:
-                    notes += remedies(self.runner.error, self._shell)
         return done
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
