@@ -437,8 +437,12 @@ def test_a_hang_is_one_empty_circle_and_a_filled_head(notebook: Make) -> None:
     for cell in range(3):
         book.run(cell)
     expect_ladder(book)
-    bar = book.page.locator(".nbcomm-live").last.get_by_role("group", name="rank 3: compute 2.0 s", exact=True)
-    bar.wait_for()
+    panel = book.page.locator(".nbcomm-live").last
+    panel.get_by_role("group", name="rank 3: compute 2.0 s", exact=True).wait_for()
+    assert panel.locator(".row .waited").all_inner_texts() == ["waited 1.0 s"] * 3 + [""]
+    for name, said in [("ladder", "Collectives: rank 3 has not"), ("timeline", "Time: In [7] took 2.0 s")]:
+        # What stands on one line is not read as one word.
+        assert said in panel.locator(f"details.{name} summary").aria_snapshot()
     # What one closes is closed in both, and a table at the end of a cell changes nothing about it.
     book.page.locator(".nbcomm-live details.timeline summary").first.press("Enter")
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-live details.timeline[open]').length === 0")

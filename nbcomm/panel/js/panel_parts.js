@@ -109,11 +109,8 @@ export class Section {
       make(
         "details",
         name,
-        // A colon for ears: what stands on one line is read as one word.
-        reachable(
-          make("summary", "summary", make("b", "heading", title, make("span", "nbcomm-spoken", ":")), " ", this.line),
-          `open ${name}`,
-        ),
+        // A screen reader reads what stands on one line without a space as one word.
+        reachable(make("summary", "summary", make("b", "heading", `${title}:`), " ", this.line), `open ${name}`),
         this.inside,
       )
     );
