@@ -11,7 +11,7 @@ from ...frontend.tables import Table, aligned, marked_up
 from ...rank_spec import fold, named
 from ...short_repr import amount, shortened
 
-_WIDE, _TALL = 64, 16
+_WIDE, _TALL = 24, 16
 """Characters of a line, and the most lines, of a cell of the table in which the ranks differ."""
 
 _GROUPS = 16
