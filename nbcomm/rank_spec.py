@@ -223,5 +223,12 @@ def others_stopped(others: int, culprits: int) -> str:
 
 
 def listed(clauses: Sequence[str]) -> str:
-    """Join clauses to one: ``a, b and c``."""
-    return " and ".join([", ".join(clauses[:-1]), clauses[-1]] if len(clauses) > 1 else clauses)
+    """Join clauses to one: ``a, b and c``; before the "and" stands a comma if one of them has one itself.
+
+    >>> listed(["ranks 1,3 died", "rank 2 left"]), listed(["rank 1 was lost with a, which is silent", "rank 2 left"])
+    ('ranks 1,3 died and rank 2 left', 'rank 1 was lost with a, which is silent, and rank 2 left')
+    """
+    if len(clauses) < 2:
+        return "".join(clauses)
+    last = ", and " if any(", " in clause for clause in clauses) else " and "
+    return f"{', '.join(clauses[:-1])}{last}{clauses[-1]}"

@@ -68,6 +68,7 @@ class Startup:
         self._roster = roster
         self._progress = progress
         self._deadline = time.monotonic() + wishes.timeout
+        self._doing = "starting engines"
 
     def launch(self) -> None:
         """Start the processes; return before they are up.
@@ -91,13 +92,15 @@ class Startup:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
         self._notice(ready.note)
-        self._notice(capacity.crowd(self._n, facts.cores))
+        crowd = capacity.crowd(self._n, facts.cores)
+        self._notice(crowd)
+        self._doing += crowd and f" on {facts.cores} core{'s' * (facts.cores > 1)}, which takes longer"
         counts = placement.share_out(self._n, 1 if wishes.nodes is None else wishes.nodes)
         if len(counts) > 1:
             self._progress("joining nodes", 0, self._n)
             nodes.add_here(counts, self._deadline)
         self._shares = [placement.NodeShare(count, max(1, facts.cores // len(counts)), ready.gpus) for count in counts]
-        self._progress("starting engines", 0, self._n)
+        self._progress(self._doing, 0, self._n)
         self._processes.start(self._n, wishes.grace)
 
     def _launch_elsewhere(self) -> None:
@@ -123,7 +126,7 @@ class Startup:
         backends.check(wishes.device, wishes.backend, None, int(gpus * self._n), self._n)
         self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))
         self._backend = wishes.backend or backend
-        self._progress("starting engines", 0, self._n)
+        self._progress(self._doing, 0, self._n)
         self._processes.start(self._n, wishes.grace)
 
     def _join_by(self, together: Together | None, invited: Sequence[NodeClient]) -> float:
@@ -146,7 +149,7 @@ class Startup:
             range(self._n),
             self._deadline,
             f"{self._wishes.timeout:g} s (--timeout gives more)",
-            progress=lambda ready: self._progress("starting engines", ready, self._n),
+            progress=lambda ready: self._progress(self._doing, ready, self._n),
         )
         self._roster.places = placement.assign_places(self._shares, self._device, self._backend)
 

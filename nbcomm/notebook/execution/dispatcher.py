@@ -222,4 +222,4 @@ def lost(identity: int, cause: str, rank: int | None = None) -> Done:
     """Return a replacement for the answer of a rank that will never answer, or of the whole world."""
     if rank is None:
         return Done(identity, failure=dead(f"The world {cause}. Type %distributed restart to start a new world."))
-    return Done(identity, failure=death_of([rank], cause))
+    return Done(identity, failure=death_of([rank], {rank: cause}))

@@ -261,8 +261,8 @@ class HangWatch:
 
     def _report(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
         roster, number = self._roster, self._generations.number
-        if rank in roster.dead:
-            return RankReport(rank, "dead", roster.dead[rank])
+        if rank in roster.dead:  # how, says its own error, if the cell ran there
+            return RankReport(rank, "dead", "has died" if request.concerns(rank) else roster.dead[rank])
         if not request.concerns(rank):
             return RankReport(rank, "idle", doing=roster.doing(rank, number))
         done = answers.get(rank)

@@ -8,7 +8,7 @@ import msgspec
 
 from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
-from ...rank_spec import capital, in_one_line, others_stopped, said_of, together
+from ...rank_spec import capital, ends_of, in_one_line, others_stopped, together
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 
@@ -22,18 +22,18 @@ _DEATH = RankDiedError.__name__
 _IN_ROWS = {error.__name__ for error in (HangError, MismatchError, CollectiveError)}
 
 
-def death_of(ranks: Sequence[int], cause: str, without_heal: str = "") -> Failure:
-    """Return the failure of ranks whose processes have ended alike.
+def death_of(ranks: Sequence[int], causes: Mapping[int, str], without_heal: str = "") -> Failure:
+    """Return the failure that ranks whose processes have ended have in common.
 
     Args:
         ranks: which.
-        cause: how they have ended.
+        causes: how each of them has ended.
         without_heal: why they cannot be replaced, and what to do, in sentences; empty where they can be.
 
-    >>> death_of([1], "was killed by SIGKILL").message
+    >>> death_of([1], {1: "was killed by SIGKILL"}).message
     'Rank 1 was killed by SIGKILL. Type %distributed heal to put a new process in its place.'
     """
-    return dead(f"{_ended(ranks, cause)} {without_heal or f'{healing(ranks)}.'}")
+    return dead(f"{_ended(ranks, causes)} {without_heal or f'{healing(ranks)}.'}")
 
 
 def healing(ranks: Sequence[int]) -> str:
@@ -42,8 +42,8 @@ def healing(ranks: Sequence[int]) -> str:
     return f"Type %distributed heal to put {places}"
 
 
-def _ended(ranks: Sequence[int], cause: str) -> str:
-    return f"{capital(said_of(ranks, cause))}."
+def _ended(ranks: Sequence[int], causes: Mapping[int, str]) -> str:
+    return f"{capital(ends_of(ranks, causes))}."
 
 
 def dead(sentence: str) -> Failure:
@@ -54,23 +54,20 @@ def dead(sentence: str) -> Failure:
 def with_deaths_together(
     failures: Mapping[int, Failure], causes: Mapping[int, str], without_heal: Callable[[int], str] = lambda _: ""
 ) -> dict[int, Failure]:
-    """Return failures in which the ranks whose processes have ended alike have one in common.
+    """Return failures in which the ranks whose processes have ended have one in common, if they have one remedy.
 
     Args:
         failures: by rank.
         causes: how each dead rank has ended.
         without_heal: returns why a rank cannot be replaced, and what to do: that may be known later than its death.
     """
-    died = [rank for rank in failures if rank in causes and _is_death(failures[rank], rank, causes[rank])]
-    alike = together(died, [(causes[rank], without_heal(rank)) for rank in died])
-    return {
-        **failures,
-        **{rank: death_of(ranks, cause, remedy) for (cause, remedy), ranks in alike.items() for rank in ranks},
-    }
+    died = [rank for rank in failures if rank in causes and _is_death(failures[rank], rank, causes)]
+    alike = together(died, [without_heal(rank) for rank in died])
+    return {**failures, **{rank: death_of(ranks, causes, how) for how, ranks in alike.items() for rank in ranks}}
 
 
-def _is_death(failure: Failure, rank: int, cause: str) -> bool:
-    return failure.name == _DEATH and failure.message.startswith(_ended([rank], cause))
+def _is_death(failure: Failure, rank: int, causes: Mapping[int, str]) -> bool:
+    return failure.name == _DEATH and failure.message.startswith(_ended([rank], causes))
 
 
 def cell_error(

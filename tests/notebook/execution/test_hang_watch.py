@@ -175,6 +175,17 @@ def test_a_death_is_told_at_once_and_ends_the_cell_where_it_cut_off_a_call(world
     assert world.culprits == [1]
 
 
+def test_how_a_rank_died_is_told_by_its_own_error_if_the_cell_ran_there(world: World) -> None:
+    world.dead = {1: "was killed by SIGKILL"}
+    world.states[0] = stuck(0)
+    [(_, text)] = world.judged()[2]
+    assert text.endswith(": rank 0 waits in it, but rank 1 has died.")
+    world.aborted.clear()
+    world.request = PendingRequest(RUN, [0])
+    [(_, text)] = world.judged()[2]
+    assert text.endswith(": rank 0 waits in it, but rank 1 was killed by SIGKILL.")
+
+
 def test_a_cell_that_was_ended_and_goes_on_is_told_how_to_replace_the_ranks(world: World) -> None:
     world.ended_ago, world.states[0] = 6.0, stuck(6)
     world.request.answer(1, Done(RUN))

@@ -40,32 +40,32 @@ def test_many_different_failures_stay_readable():
     assert len(error.tracebacks) == 64
 
 
-def test_ranks_that_died_alike_have_one_failure_and_come_first():
-    causes = dict.fromkeys((1, 2, 3), "was lost with node 1 (b), which does not answer") | {4: "was killed"}
+def test_ranks_that_died_have_one_failure_and_come_first():
+    causes = dict.fromkeys((1, 2, 3), "was lost with node 1 (b), which does not answer") | {4: "was killed by SIGKILL"}
     hang = Failure("HangError", "barrier #1 can never complete", "HangError")
-    failures = {0: hang, **{rank: death_of([rank], cause) for rank, cause in causes.items()}}
+    failures = {0: hang, **{rank: death_of([rank], causes) for rank in causes}}
     told = with_deaths_together(failures, causes)
-    assert told[4] == failures[4]
+    assert told[1] == told[4]
     assert told[1].message == (
-        "Ranks 1-3 were lost with node 1 (b), which does not answer. Type %distributed heal to put new processes in "
-        "their places."
+        "Ranks 1-3 were lost with node 1 (b), which does not answer, and rank 4 was killed by SIGKILL. Type "
+        "%distributed heal to put new processes in their places."
     )
-    assert str(cell_error(told, range(5))).startswith("5 of 5 ranks failed: [4] RankDiedError: ")
-    assert str(cell_error({0: hang, 1: told[1], 2: told[2]}, range(3))).startswith(
-        "3 of 3 ranks failed: [1-2] RankDiedError: Ranks 1-3 were lost"
+    assert str(cell_error(told, range(5), [0])).startswith("4 of 5 ranks failed: [1-4] RankDiedError: Ranks 1-3 were ")
+    assert cell_error(told, range(5), [0])._render_traceback_()[-1] == (
+        "CellError: 4 of 5 ranks failed: [1-4] RankDiedError; 1 other was stopped for them"
     )
 
 
 def test_what_a_rank_raised_before_it_died_is_its_failure():
     raised = Failure("ValueError", "no", "Traceback")
     causes = {0: "was killed", 1: "was killed"}
-    told = with_deaths_together({0: raised, 1: death_of([1], "was killed")}, causes)
-    assert told == {0: raised, 1: death_of([1], "was killed")}
+    told = with_deaths_together({0: raised, 1: death_of([1], causes)}, causes)
+    assert told == {0: raised, 1: death_of([1], causes)}
 
 
 def test_where_heal_cannot_help_the_remedy_is_another_one_also_if_that_is_known_only_later():
     causes = dict.fromkeys((1, 2, 3), "was lost with node 1 (b), which was told to end")
-    failures = {rank: death_of([rank], cause) for rank, cause in causes.items()}
+    failures = {rank: death_of([rank], causes) for rank in causes}
     told = with_deaths_together(failures, causes, lambda rank: "Type %distributed restart." if rank > 1 else "")
     assert told[1] == failures[1]
     assert told[2] == told[3]
