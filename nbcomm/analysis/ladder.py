@@ -32,7 +32,7 @@ def ladder(size: int, met: Sequence[MatchedCall], *, ended: bool) -> Ladder:
     members = own[-1].members
     rungs = tuple(
         Rung(
-            matched.seq,
+            matched.number,
             matched.name,
             matched.line,
             _marks(size, matched, reached, ended=ended),

@@ -19,7 +19,7 @@ class MatchedCall:
         name: "all_reduce"; "send" for a message.
         group: the process group's name.
         members: the ranks that it needs, in group order; of a message the sender and the receiver.
-        seq: its sequence number.
+        seq: its sequence number in the group.
         steps: the record of each rank that arrived.
     """
 
@@ -28,6 +28,12 @@ class MatchedCall:
     members: tuple[int, ...]
     seq: int
     steps: dict[int, CallRecord] = field(default_factory=dict)
+
+    @cached_property
+    def number(self) -> int:
+        """Its number for people: the position among the calls that the cell has made of its group."""
+        counted = max(step.number for step in self.steps.values())
+        return self.seq if self.name == "sendrecv" else counted or self.seq
 
     @cached_property
     def missing(self) -> list[int]:

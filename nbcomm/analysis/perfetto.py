@@ -64,7 +64,7 @@ def _step(matched: MatchedCall, rank: int, done: Done, zero: float, track: dict[
     seconds = max(0.0, (matched.ended or ended) - matched.met) if not matched.missing else 0.0
     algorithm, bus = bandwidths(step.name, matched.nbytes, seconds, len(matched.members))
     told = {
-        "sequence number": matched.seq,
+        "number": matched.number,
         "ranks": matched.members,
         "line": matched.line,
         "bytes": step.nbytes,

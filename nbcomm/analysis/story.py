@@ -32,7 +32,7 @@ class Rung:
     """One collective of a group.
 
     Attributes:
-        seq: its sequence number.
+        seq: its number for people, in the cell.
         name: "all_reduce".
         line: the line of the cell, "line 3: all_reduce(x)"; may be empty.
         marks: one of `MARKS` for each rank of the world, in rank order.

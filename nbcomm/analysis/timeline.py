@@ -102,7 +102,7 @@ def _bar(
     for matched, following in zip(own, later, strict=False):
         step = matched.steps[rank]
         asked, until = _asked(step), step.ended or _until(matched, step, following, ended, running=running)
-        call = f"{step.name} #{matched.seq}", step.line or matched.line, step.nbytes
+        call = f"{step.name} #{matched.number}", step.line or matched.line, step.nbytes
         add("waiting", asked, min(matched.met, until), call)
         add("transfer", max(asked, matched.met), until, call)
     if ended > at:

@@ -164,7 +164,8 @@ def _why(world: WorldReport) -> tuple[str, str, list[int]]:
     more = sum(len(story) for story in stories[_SENTENCES:])
     if more:
         sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
-    return "\n".join(sentences), _remedy(world, stories[0]), _guilty(world, stories)
+    remedy = [row for line in _remedy(world, stories[0]).splitlines() for row in textwrap.wrap(line, WIDTH)]
+    return "\n".join(sentences), "\n".join(remedy), _guilty(world, stories)
 
 
 def _guilty(world: WorldReport, stories: Iterable[Sequence[_Knot]]) -> list[int]:
@@ -269,10 +270,11 @@ def _told(world: WorldReport, knot: _Knot, why: Sequence[str]) -> str:
         which = "another call" if knot.others == 1 else f"one of {knot.others} other calls"
         calls = f" or in {which} that cannot complete either"
     ops = [world.vain[rank][0].op for rank in knot.ranks]
+    begun_in = "begun in" if op.number else "begun there in"
     alike = together(knot.ranks, [(op.line, op.begun) for op in ops])
     waits = [
         f"{named(some)} wait{'s' if len(some) == 1 else ''} in it{calls}"
-        + "".join(f", {word}{_short(line)}" for word, line in (("begun in ", begun), ("in ", line)) if line)
+        + "".join(f", {word} {_short(line)}" for word, line in ((begun_in, begun), ("in", line)) if line)
         for (line, begun), some in alike.items()
     ]
     if len(waits) > _PLACES:
@@ -396,10 +398,10 @@ def _name(world: WorldReport, op: PendingCall) -> str:
     small = len(op.members) < world.size
     group = f"the group of {_named(op.ranks)}" if small else "the world"
     if op.kind == "collective":
-        return f"{op.name} #{op.seq} of {group}"
+        return f"{op.called(op.name)} of {group}"
     peer = "any rank" if op.peer is None else f"rank {op.peer}"
     own = op.name if op.name in {"isend", "irecv"} else op.kind
-    name = f"{own} #{op.seq} {'to' if op.kind == 'send' else 'from'} {peer}"
+    name = f"{op.called(own)} {'to' if op.kind == 'send' else 'from'} {peer}"
     name += f" within {op.name}" if op.name not in {"", op.kind, own} else ""
     return name + (f" in {group}" if small else "")
 

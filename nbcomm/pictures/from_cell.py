@@ -91,7 +91,7 @@ def _plan(matched: MatchedCall, unknown: Sequence[int]) -> Plan:
         *(f"{capital(named(ranks))} called {other} in its place." for other, ranks in others),
         f"It failed on {named(failed)}." if failed else "",
     ]
-    title = f"{plan.title.replace(name, matched.name, 1)} · #{matched.seq}"
+    title = f"{plan.title.replace(name, matched.name, 1)} · #{matched.number}"
     return replace(plan, title=title, notes=tuple(note for note in notes if note))
 
 

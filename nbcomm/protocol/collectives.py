@@ -28,6 +28,9 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
         lost: whether it has failed because a connection to another rank was lost; the rank waits for the reason.
         begun: the line of the cell that began it, if the rank waits for it in another line.
         thread: the name of the thread that waits, if that is not the main one.
+        number: its number for people: the position, from 1, among the calls that the cell has made of this group; of a
+            send or receive, among those to or from this rank. 0: an earlier cell has made it. Negative: it is not
+            counted, and ``seq`` stands for it.
     """
 
     kind: str
@@ -44,6 +47,12 @@ class PendingCall(msgspec.Struct, array_like=True, frozen=True):
     lost: bool = False
     begun: str = ""
     thread: str = ""
+    number: int = -1
+
+    def called(self, name: str) -> str:
+        """Return a name of it with its number: ``all_reduce #3``."""
+        number = self.seq if self.number < 0 else self.number
+        return f"{name} #{number}" if number else f"an earlier cell's {name}"
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -109,6 +118,7 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
             rank, a text for each cell of the picture.
         asked: when Python began to wait for it, if later than ``began``; 0 if it did not, or that is not known.
             Infinity for a call with ``async_op`` that no code waits for yet.
+        number: its number for people, as that of a `PendingCall`; 0 if it is not counted.
     """
 
     name: str
@@ -128,6 +138,7 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
     before: list[str] | None = None
     after: list[str] | None = None
     asked: float = 0.0
+    number: int = 0
 
     @property
     def members(self) -> tuple[int, ...]:

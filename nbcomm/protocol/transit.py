@@ -32,6 +32,7 @@ class SharedPart(msgspec.Struct, array_like=True, frozen=True):
         which: for each call that was made, its place in ``calls``.
         first: its first sequence number.
         last: its last one.
+        number: its number in the cell.
     """
 
     groups: list[str] = []
@@ -39,6 +40,7 @@ class SharedPart(msgspec.Struct, array_like=True, frozen=True):
     which: list[int] = []
     first: list[int] = []
     last: list[int] = []
+    number: list[int] = []
 
 
 class OwnPart(msgspec.Struct, array_like=True, frozen=True):
@@ -107,7 +109,7 @@ def apart(
         [*lines],
     )
     first, last = [step.first for step in steps], [step.last for step in steps]
-    return doing, SharedPart([*groups], calls, which, first, last), own
+    return doing, SharedPart([*groups], calls, which, first, last, [step.number for step in steps]), own
 
 
 def together(
@@ -127,7 +129,8 @@ def together(
     if own is None:
         return doing, []
     count = len(shared.which)
-    if not count == len(shared.first) == len(shared.last) == len(own.nbytes) == len(own.line) or not (
+    shared_alike = count == len(shared.first) == len(shared.last) == len(shared.number)
+    if not (shared_alike and count == len(own.nbytes) == len(own.line)) or not (
         {len(own.began), len(own.ended), len(own.asked)} <= {0, count * _TIME}
     ):
         raise msgspec.DecodeError("The two parts of a message are of different calls.")
@@ -149,6 +152,7 @@ class Steps(Sequence[CallRecord]):
             shared.which,
             shared.first,
             shared.last,
+            shared.number,
             _unpacked(own.began, count),
             _unpacked(own.ended, count),
             _unpacked(own.asked, count),
@@ -161,13 +165,14 @@ class Steps(Sequence[CallRecord]):
                 calls[which],
                 first=first,
                 last=last,
+                number=number,
                 began=began,
                 ended=ended,
                 asked=asked,
                 nbytes=nbytes,
                 line=own.lines[line],
             )
-            for which, first, last, began, ended, asked, nbytes, line in columns
+            for which, first, last, number, began, ended, asked, nbytes, line in columns
         ]
 
     def __len__(self) -> int:
@@ -194,7 +199,8 @@ class Steps(Sequence[CallRecord]):
 
 def _bare(step: CallRecord, groups: dict[str, int]) -> CallRecord:
     ranks = str(groups.setdefault(step.ranks, len(groups)))
-    return structs.replace(step, ranks=ranks, first=0, last=0, began=0.0, ended=0.0, asked=0.0, nbytes=0, line="")
+    own = {"first": 0, "last": 0, "number": 0, "began": 0.0, "ended": 0.0, "asked": 0.0, "nbytes": 0, "line": ""}
+    return structs.replace(step, ranks=ranks, **own)
 
 
 def _with_places(calls: Sequence[PendingCall], groups: dict[str, int]) -> list[PendingCall]:

@@ -92,7 +92,7 @@ def test_all_of_a_trace(tmp_path: Path) -> None:
     def told_of(seq: int, ranks: list[int], **more: Any) -> dict[str, Any]:
         unknown = {"line": "", "bytes": 0, "failed": False, "missing": []}
         bandwidths = {"algorithm bandwidth (GB/s)": 0.0, "bus bandwidth (GB/s)": 0.0}
-        return {"sequence number": seq, "ranks": ranks, **unknown, **bandwidths, **more}
+        return {"number": seq, "ranks": ranks, **unknown, **bandwidths, **more}
 
     reduced = told_of(1, [0, 1, 2], line="line 1: all_reduce(x)")
     reduced |= {"algorithm bandwidth (GB/s)": 0.006, "bus bandwidth (GB/s)": 0.008}  # 3 MB in half a second

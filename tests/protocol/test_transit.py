@@ -90,7 +90,10 @@ def test_each_different_call_is_there_once_without_what_is_one_ranks_own() -> No
     doing, shared, own = apart(None, steps)
     bare = [CallRecord(name, "collective", "0", "0", 0, 0, 0.0, 0.0) for name in ("all_reduce", "barrier")]
     assert doing is None
-    assert shared == SharedPart(["0-63"], bare, [0, 1, 0], [1, 2, 3], [1, 2, 3])
+    assert shared == SharedPart(["0-63"], bare, [0, 1, 0], [1, 2, 3], [1, 2, 3], [0, 0, 0])
+    assert apart(None, [structs.replace(step, number=step.first + 4) for step in steps])[1] == structs.replace(
+        shared, number=[5, 6, 7]
+    )
     assert own is not None
     assert (own.nbytes, own.line, own.lines) == ([16, 0, 16], [0, 1, 0], ["line 2: all_reduce(x)", ""])
     assert [len(times) for times in (own.began, own.ended, own.asked)] == [24, 24, 24]
@@ -265,11 +268,12 @@ def test_a_group_that_is_not_described_is_refused(ranks: str) -> None:
             from_frames(done, to_frames(Done(5))[1:])
 
 
-@pytest.mark.parametrize("more", ["first", "last", "nbytes", "line", "began", "ended", "asked"])
+@pytest.mark.parametrize("more", ["first", "last", "number", "nbytes", "line", "began", "ended", "asked"])
 def test_columns_of_different_length_are_refused(more: str) -> None:
-    shared, own = SharedPart([""], [call(1, 1.0, ranks="0")], [0], [1], [1]), OwnPart(nbytes=[1], line=[0], lines=[""])
+    shared = SharedPart([""], [call(1, 1.0, ranks="0")], [0], [1], [1], [1])
+    own = OwnPart(nbytes=[1], line=[0], lines=[""])
     assert len(together(None, shared, own)[1]) == 1
-    if more in {"first", "last"}:
+    if more in {"first", "last", "number"}:
         shared = structs.replace(shared, **{more: [1, 2]})
     else:
         own = structs.replace(own, **{more: [0, 0] if more in {"nbytes", "line"} else bytes(16)})

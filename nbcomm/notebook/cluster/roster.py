@@ -300,7 +300,7 @@ class Roster:
             state, (since, note) = "dead", ended
         elif snapshot is not None and state == "running" and snapshot.doing.waits:
             (op, *_) = snapshot.doing.waits
-            state, note, since = "waiting", f"{op.name} #{op.seq}", min(op.since for op in snapshot.doing.waits)
+            state, note, since = "waiting", op.called(op.name), min(op.since for op in snapshot.doing.waits)
         elif state == "failed" and place.rank in self._stopped:
             state, note = "interrupted", self._stopped[place.rank]
         figures = snapshot if ended is None else None  # they would be those of a process that is no more

@@ -302,5 +302,5 @@ def _cut_off(reports: dict[int, RankReport]) -> tuple[str, list[int]]:
         for op in report.doing.waits if report.state == "running" else ():
             if op.lost and (dead := [rank for rank in op.members if rank in gone]):
                 where = f" ({op.line})" if op.line else ""
-                return f"{op.name} #{op.seq}{where} was cut off by the death of {rank_specs.named(dead)}.", dead
+                return f"{op.called(op.name)}{where} was cut off by the death of {rank_specs.named(dead)}.", dead
     return "", []

@@ -359,6 +359,7 @@ class FlightRecorder:
             log.issued, self._left = next(log.positions), False
         call = RecordedCall("collective", NEW_GROUP, Log(NEW_GROUP, members), log.issued, None)
         call.limited = not counted
+        call.count(self.journal.turn, self.journal.turn.next(NEW_GROUP))
         try:
             with self.within(call):
                 yield log.issued

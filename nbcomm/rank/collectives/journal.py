@@ -26,7 +26,7 @@ from ...short_repr import size_of
 from ..clock import clock
 from . import call_site, call_values
 from .call_values import Drawn
-from .recorded_call import RecordedCall
+from .recorded_call import RecordedCall, Turn
 
 _KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
 """How many steps of a cell are kept: usually, when it is traced, and how many with their values."""
@@ -51,6 +51,7 @@ class JournalEntry:
         "log",
         "name",
         "nbytes",
+        "number",
         "peer",
         "place",
         "tag",
@@ -62,7 +63,7 @@ class JournalEntry:
         self.kind = kind
         self.place = place
         self.log: Any = None
-        self.first = self.last = self.nbytes = self.tag = 0
+        self.first = self.last = self.nbytes = self.tag = self.number = 0
         self.peer: int | None = None
         self.anyone: Any = None
         """Its call, where that receives from any rank: who has sent is known later."""
@@ -92,6 +93,7 @@ class Journal:
         drawing: whether the values before and after are kept, too.
         tracing: whether bytes of other data than one tensor are counted, and all steps kept.
         notes: what could not be noted of a call, in sentences; the call itself is carried out.
+        turn: counts the calls of the request.
     """
 
     def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
@@ -104,6 +106,7 @@ class Journal:
         self._awaited: int | None = None
         self._faults = Faults()
         self.notes: list[str] = []
+        self.turn = Turn()
 
     def use(self, faults: Faults) -> None:
         """Set the object that takes errors beside a call."""
@@ -120,6 +123,7 @@ class Journal:
         self._entries = deque(maxlen=_KEPT_TRACED if tracing else _KEPT)
         self._count = 0
         self.notes = []
+        self.turn.over, self.turn = True, Turn()
 
     def end(self) -> None:
         """End the request: later calls belong to none."""
@@ -208,12 +212,22 @@ class Journal:
             return call_values.of_torch(method, args, members, rank)
         return None
 
+    def count(self, call: RecordedCall) -> int:
+        """Count a call of torch, if this was not done; all of a Communicator's method are one. Return its number."""
+        entry = self._current.get(threading.get_ident())
+        if entry is None:
+            return call.count(self.turn)
+        number = call.count(self.turn, entry.number)
+        entry.number = entry.number or number
+        return number
+
     def follow(self, call: RecordedCall, *, failed: bool = False) -> None:
         """Note a call of torch, or one that was refused: inside a Communicator's method, or by other code."""
+        number = self.count(call)
         entry = self._current.get(threading.get_ident())
         if entry is None:
             entry = JournalEntry(call.name, call.kind, None)
-            entry.began = call.since
+            entry.began, entry.number = call.since, number
             entry.take(call)
             entry.failed = failed
             if self._carried:
@@ -328,4 +342,5 @@ def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
         drawn.before if drawn is not None else None,
         drawn.after if drawn is not None else None,
         entry.asked,
+        entry.number,
     )

@@ -77,10 +77,35 @@ class Log:
                 counts[call.peer, call.tag] -= 1
 
 
+class Turn:
+    """The calls of one request, counted as those count who read its code: what a method needs of torch is one call.
+
+    Attributes:
+        over: another request has begun since.
+    """
+
+    def __init__(self) -> None:
+        self.over = False
+        self._counts: dict[object, int] = {}
+
+    def next(self, key: object) -> int:
+        """Count one more call of a kind, and return its number."""
+        number = self._counts[key] = self._counts.get(key, 0) + 1
+        return number
+
+    def take_back(self, key: object, number: int) -> None:
+        """Uncount the last call of a kind: torch has refused it."""
+        if self._counts.get(key) == number:
+            self._counts[key] = number - 1
+
+
 class RecordedCall:
     """One call that is under way."""
 
-    __slots__ = ("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "where")
+    __slots__ = (
+        *("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "turn", "where"),
+        *("_counted", "_number"),
+    )
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
         self, kind: str, name: str, log: Log, seq: int, said: Fingerprint | None, peer: int | None = None, tag: int = 0
@@ -97,7 +122,29 @@ class RecordedCall:
         """Its place in the journal, where the cell or a library made it."""
         self.where: call_site.Said | None = None
         """What the cell called, once it was looked up."""
+        self.turn: Turn | None = None
+        """The request that has made it, once it is counted."""
+        self._counted: object = None
+        self._number = 0
         self.since = clock.now()
+
+    def count(self, turn: Turn, number: int = 0) -> int:
+        """Give it its number for people, and return that; by default the next one of its kind."""
+        if self.turn is None:
+            self._counted = self.kind, self.log.name, self.log.ranks, self.peer, self.tag
+            self.turn, self._number = turn, number or turn.next(self._counted)
+        return self._number
+
+    @property
+    def number(self) -> int:
+        """Its number for people, as that of a `PendingCall`."""
+        return -1 if self.turn is None else 0 if self.turn.over else self._number
+
+    def take_back(self) -> None:
+        """Free its place in the order of calls: torch has refused it."""
+        self.log.take_back(self)
+        if self.turn is not None:
+            self.turn.take_back(self._counted, self._number)
 
     def has_ended(self, work: Any) -> bool:
         """Return whether its handle has ended.

@@ -172,6 +172,7 @@ def _pending(  # noqa: PLR0913 - a call has these
         lost,
         begun if line and begun != line.replace(call_site.DEBUGGED, "") else "",
         thread,
+        call.number,
     )
 
 

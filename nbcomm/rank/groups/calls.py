@@ -51,6 +51,7 @@ class Calls(Identity):
 
     def _pass_on(self, method: str, args: tuple[Any, ...], kwargs: dict[str, Any], call: RecordedCall) -> Any:
         record = self._hub.record
+        record.journal.count(call)
         outer = threading.get_ident() == record.main  # what another thread is in says nothing of the main one
         if outer:
             before, record.inside = record.inside, call  # `within`, at a tenth of its cost
@@ -73,7 +74,7 @@ class Calls(Identity):
         told = self._hub.explain(error)
         failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
         if not failed and not call.limited:
-            call.log.take_back(call)
+            call.take_back()
             self._comparison.refuse(call, error)
         return told
 
@@ -96,6 +97,7 @@ class Calls(Identity):
             seq = received[None, tag] = received.get((None, tag), 0) + 1
         call = RecordedCall("recv", "recv", self._log, seq, signatures.message("recv", tensors), None, tag)
         call.where = call_site.here(self._hub.record.scope())
+        self._hub.record.journal.count(call)
         generation, journal = self._hub.generation, self._hub.record.journal
         drawn = journal.look_at("recv_anysource", (tensors,), self.members, self._hub.rank)
         with record_function("c10d::recv_any_source_"):  # what torch's own says to a profiler
@@ -126,7 +128,7 @@ class Calls(Identity):
                 log.received[member, tag] = seq
                 call.peer, call.seq = member, seq  # from now on it is a receive by name
             self._comparison.compare_message(
-                "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.where
+                "recv", (member, tag), seq, call.said or signatures.message("recv", tensors), call.number, call.where
             )
             if not self._comparison.has_announced(member, tag, seq):  # torch has refused it there
                 self._comparison.take_back_message(member, tag, seq)
@@ -150,9 +152,10 @@ class Calls(Identity):
             seq = counts[other, tag] = counts.get((other, tag), 0) + 1
         said = signatures.message(kind, args[0])
         call = RecordedCall(kind, kind, self._log, seq, said, other, tag)
+        number = hub.record.journal.count(call)
         if kind == "send" or other in self._comparison.pages:  # who is not seen may see us
             try:
-                call.where = self._comparison.compare_message(kind, (other, tag), seq, said)
+                call.where = self._comparison.compare_message(kind, (other, tag), seq, said, number)
             except Exception as error:  # noqa: BLE001 - whatever torch has said of it elsewhere
                 raise self._refused(error, call) from None
         drawn = hub.record.journal.look_at(kind, args, self.members, hub.rank)

@@ -50,15 +50,15 @@ class CallComparison:
         """Compare from now on with those members whose pages can be seen; with nobody if there is no board."""
         self.pages = board.seen(self._peers) if board is not None else Pages()
 
-    def mismatch(self, seq: int, said: Fingerprint, different: Sequence[int]) -> BaseException:
-        """Return what to raise where these members do something else; the world is told."""
+    def mismatch(self, seq: int, said: Fingerprint, different: Sequence[int], number: int) -> BaseException:
+        """Return what to raise where these members do something else; the world is told, with the number for people."""
         hub = self._hub
         board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
         block = call_site.here(hub.record.scope()).block
         board.put_place(self.life, seq, block)
         heard = board.hear(0, self.life, seq, self.pages, hub.ended)
         told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
-        return hub.mismatch(self._members, seq, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
+        return hub.mismatch(self._members, number, {hub.rank: (_words(said.words), words_of(block) or ""), **told})
 
     # ── calls that torch refuses ────────────────────────────────────────────────────────────────────
 
@@ -152,8 +152,14 @@ class CallComparison:
 
     # ── messages, each compared by its two ranks ────────────────────────────────────────────────────
 
-    def compare_message(
-        self, kind: str, to: tuple[int, int], seq: int, said: Fingerprint, where: call_site.Said | None = None
+    def compare_message(  # noqa: PLR0913, PLR0917 - a message has these
+        self,
+        kind: str,
+        to: tuple[int, int],
+        seq: int,
+        said: Fingerprint,
+        number: int,
+        where: call_site.Said | None = None,
     ) -> call_site.Said:
         """Write what this rank is about to send or receive; raise if the other one does something else.
 
@@ -162,6 +168,7 @@ class CallComparison:
             to: the other rank, and the tag.
             seq: which message of this lane.
             said: of the message.
+            number: its number for people.
             where: what the cell has called, if that is known.
         """
         board, me = self._hub.board, self._hub.rank
@@ -176,7 +183,7 @@ class CallComparison:
         seen = self.pages.of(other, board.node_of(other))
         if board.compare(1, lane, seq, said, seen) and self.settle(seq, said, [other], lane):
             heard = board.hear(1, lane, seq, [other], self._hub.ended)
-            raise self._hub.mismatch(self._members, seq, {me: (said.words, words_of(where.block) or ""), **heard})
+            raise self._hub.mismatch(self._members, number, {me: (said.words, words_of(where.block) or ""), **heard})
         return where
 
     def take_back_message(self, member: int, tag: int, seq: int) -> None:

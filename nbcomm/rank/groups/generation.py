@@ -26,7 +26,7 @@ from ...torch_internals.c10d import hash_of
 from ...torch_internals.gloo_sockets import GlooSockets
 from ..collectives import call_site
 from ..collectives.fingerprints import FingerprintBoard, entry, words_of
-from ..collectives.flight_recorder import FlightRecorder
+from ..collectives.flight_recorder import NEW_GROUP, FlightRecorder
 from ..collectives.stuck import StuckDetector
 from .process_group import RankGroup
 from .rendezvous import UnixStore
@@ -196,19 +196,19 @@ class Generation:
         while self._broken is None and time.monotonic() < deadline:
             time.sleep(_LOOK)
 
-    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
+    def mismatch(self, members: list[int], number: int, said: dict[int, tuple[str, str]]) -> BaseException:
         """Tell the notebook of a difference, and return what to raise.
 
         Args:
             members: the group's global ranks.
-            seq: the position in the group.
+            number: the call's number for people.
             said: for each rank that has arrived there, what it does and what its cell called, from the board.
         """
         world = self.place is not None and len(members) == self.place.world_size
         where = "the world" if world else f"the group of {named(members)}"
         told, first = call_site.in_words(said), min(said)  # the sentence is the same on every rank
         name = call_site.name_of(*said[first]) or call_site.name_of(*said[self.rank])
-        text = mismatch.other_call(name, seq, where, sorted(told), [told[rank] for rank in sorted(told)])
+        text = mismatch.other_call(name, number, where, sorted(told), [told[rank] for rank in sorted(told)])
         error = errors.MismatchError(text)
         if self._tell is not None:
             self._tell(Mismatch(self._run, self.generation, text))
@@ -270,4 +270,4 @@ class Generation:
             heard = board.hear(0, group, seq, seen, self.ended)
             heard = {me: (text, words_of(where) or ""), **heard}
             said = {rank: (text.partition("|")[2], where) for rank, (text, where) in heard.items() if text}
-            raise self.mismatch(everyone, seq, said)
+            raise self.mismatch(everyone, self.record.journal.turn.next(NEW_GROUP), said)

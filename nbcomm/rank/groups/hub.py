@@ -37,7 +37,7 @@ class Hub(Protocol):
     def explain(self, error: BaseException) -> BaseException:
         """Return what to raise in place of an error of torch's."""
 
-    def mismatch(self, members: list[int], seq: int, said: dict[int, tuple[str, str]]) -> BaseException:
+    def mismatch(self, members: list[int], number: int, said: dict[int, tuple[str, str]]) -> BaseException:
         """Return what to raise where ranks do different things; the world is told."""
 
     def ended(self) -> bool:

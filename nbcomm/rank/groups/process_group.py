@@ -144,8 +144,8 @@ class RankGroup(Calls):
         if not different and method in signatures.UNEVEN:  # those that were slower have come now
             different = self._comparison.not_fitting(seq, self._comparison.splits(method, args))
         if different:
-            self._note_refused(method, args, seq, said)
-            raise self._comparison.mismatch(seq, said, different)
+            number = self._note_refused(method, args, seq, said)
+            raise self._comparison.mismatch(seq, said, different, number)
 
     def _refuse(self, error: Exception, call: RecordedCall) -> BaseException:
         """Return what to raise for a collective that has not begun; it is recorded as one that has failed."""
@@ -159,13 +159,18 @@ class RankGroup(Calls):
             self._note_refused(method, args, self._log.issued + 1, None)
             raise
 
-    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint | None) -> None:
-        """Write what was refused into the journal, in its place in the order: other ranks may be there."""
+    def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint | None) -> int:
+        """Write what was refused into the journal, in its place in the order: other ranks may be there.
+
+        Returns:
+            Its number for people.
+        """
         journal = self._hub.record.journal
         call = RecordedCall("collective", signatures.NAMES.get(method, method), self._log, seq, said)
         drawn = journal.look_at(method, args, self.members, self._hub.rank)
         journal.follow(call, failed=True)
         journal.complete(call.entry, drawn, args, None)
+        return call.number
 
     # ── what torch asks beside calls ────────────────────────────────────────────────────────────────
 
