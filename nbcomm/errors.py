@@ -28,6 +28,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .sentences import wrapped
+
 __all__ = [
     "CellError",
     "CellSyntaxError",
@@ -64,7 +66,7 @@ class SteeringError(NbcommError):
     def _render_traceback_(self) -> list[str]:
         # IPython calls this in place of its own rendering. The sentence helps a user who mistyped an option; forty
         # lines of nbcomm's frames do not.
-        return [f"{type(self).__name__}: {self}"]
+        return [wrapped(f"{type(self).__name__}: {self}")]
 
 
 class SpecError(SteeringError, ValueError):
@@ -143,7 +145,8 @@ class CellError(NbcommError):
 
     def _render_traceback_(self) -> list[str]:
         lines = self._rendered.splitlines() if self._rendered else []
-        return [*lines, f"{type(self).__name__}: {self._summary or self}", *filter(None, [self._suggestion])]
+        said = [f"{type(self).__name__}: {self._summary or self}", *filter(None, [self._suggestion])]
+        return [*lines, *map(wrapped, said)]
 
 
 class ExitError(NbcommError):

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from .errors import SpecError
+from .sentences import rows
 
 _Text = TypeVar("_Text", bound=Hashable)
 
@@ -133,42 +133,9 @@ def by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
     return "; ".join(f"{named(who)} {text}" for text, who in together(ranks, texts).items())
 
 
-WIDTH = 79
-"""Characters of a line that a page shows without breaking it within a word."""
-
-
-def rows(lines: Iterable[str]) -> list[str]:
-    """Indent the lines of a list below its first line, and wrap those that are too long, between words.
-
-    >>> rows(["rank 0 called gather, line 3"])
-    ['  rank 0 called gather, line 3']
-    """
-    return [
-        row
-        for line in lines
-        for row in textwrap.wrap(
-            line,
-            WIDTH,
-            initial_indent="  ",
-            subsequent_indent="    ",
-            break_on_hyphens=False,
-        )
-    ]
-
-
 def rows_by_rank(ranks: Sequence[int], texts: Sequence[str]) -> str:
     """Write each rank's text in a row, with ranks of the same text folded together; see `by_rank`."""
     return "\n".join(rows(f"{named(who)} {text}" for text, who in together(ranks, texts).items()))
-
-
-def in_one_line(text: str) -> str:
-    r"""Return a text with such rows as a sentence.
-
-    >>> in_one_line("The calls differ:\n  rank 0 called gather\n  rank 1 called\n    scatter\nNothing was moved.")
-    'The calls differ: rank 0 called gather; rank 1 called scatter. Nothing was moved.'
-    """
-    joined = text.replace("\n    ", " ").replace(":\n  ", ": ").replace("\n  ", "; ")
-    return re.sub(r"([^.,;:])\n", r"\1. ", joined).replace("\n", " ")
 
 
 def capital(text: str) -> str:

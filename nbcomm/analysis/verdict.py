@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 
 from ..protocol import PendingCall
 from ..protocol.rank_lists import read
-from ..rank_spec import WIDTH, named, rows, said_of, together
+from ..rank_spec import named, said_of, together
+from ..sentences import WIDTH, rows
 from .wait_graph import ENDED, Absentees, Need, RankReport, WorldReport
 
 _SENTENCES = 3

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nbcomm.analysis import mismatch
-from nbcomm.rank_spec import WIDTH
+from nbcomm.sentences import WIDTH
 
 
 def test_ranks_in_different_calls() -> None:

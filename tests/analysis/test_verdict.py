@@ -16,7 +16,7 @@ from nbcomm.analysis.verdict import judge, of_threads
 from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.protocol import CollectiveState, MessageCount, PendingCall
 from nbcomm.protocol.rank_lists import written
-from nbcomm.rank_spec import WIDTH
+from nbcomm.sentences import WIDTH
 
 from ..growth import lines_run
 from ..laws import examples, part

@@ -13,7 +13,8 @@ from nbcomm.errors import CellError
 from nbcomm.explorer.algorithms import ALGORITHMS
 from nbcomm.explorer.faults import BREAKS, BrokenCall, breaks_of, broken
 from nbcomm.notebook.session.session import Session
-from nbcomm.rank_spec import in_one_line, parse
+from nbcomm.rank_spec import parse
+from nbcomm.sentences import in_one_line
 
 CASES = [(BrokenCall(name, 4), how) for name in ALGORITHMS for how in breaks_of(name)]
 CASES += [(BrokenCall(name, 4, op=op), "shape") for name in ("all_reduce", "reduce", "scan") for op in ("mean", "band")]

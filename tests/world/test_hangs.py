@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nbcomm.rank_spec import in_one_line
+from nbcomm.sentences import in_one_line
 
 from .notebook import Notebook, with_ranks
 

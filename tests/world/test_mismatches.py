@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from nbcomm.rank_spec import in_one_line
+from nbcomm.sentences import in_one_line
 
 from .notebook import Notebook
 

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from nbcomm.rank_spec import in_one_line
+from nbcomm.sentences import in_one_line
 
 from .notebook import SESSION, Notebook
 

@@ -15,6 +15,7 @@ from ...analysis.collective_log import CollectiveLog
 from ...errors import Interrupted, StateError
 from ...faults import Faults
 from ...protocol import Call, Done, Output, Run, rank_lists
+from ...sentences import wrapped
 from ..cluster.pending import PendingRequest
 from ..output.cell_output import CellOutput
 from ..output.failures import cell_error, syntax_error
@@ -247,7 +248,7 @@ class CellExecutor:
 
 
 def _print(note: str) -> None:
-    sys.stderr.write(f"nbcomm: {note}\n")
+    sys.stderr.write(wrapped(f"nbcomm: {note}\n"))
 
 
 def tell_notes(answers: Mapping[int, Done]) -> None:

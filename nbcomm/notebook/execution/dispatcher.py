@@ -19,6 +19,7 @@ from ...faults import failure
 from ...protocol import Done, Failure, Interrupt
 from ...protocol.payload import release
 from ...protocol.requests import LONGEST_IMPORT
+from ...sentences import wrapped
 from ..cluster.pending import PendingRequest
 from ..output.failures import dead, death_of, with_deaths_together
 from .input_prompts import InputPrompts
@@ -191,7 +192,7 @@ class Dispatcher:
                 continue  # it has just ended, or the cell says what its end waits for: see `HangWatch`
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
                 stopped = self._roster.stopped(stuck) if deaf == stuck else []
-                print(self._addressed(_deaf(stuck, c_code=deaf == stuck, stopped=stopped == stuck)))
+                print(wrapped(self._addressed(_deaf(stuck, c_code=deaf == stuck, stopped=stopped == stuck))))
                 raise Interrupted
 
 

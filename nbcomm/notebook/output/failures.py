@@ -8,7 +8,8 @@ import msgspec
 
 from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
-from ...rank_spec import capital, ends_of, in_one_line, others_stopped, together
+from ...rank_spec import capital, ends_of, others_stopped, together
+from ...sentences import in_one_line
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 

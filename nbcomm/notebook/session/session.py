@@ -22,6 +22,7 @@ from ...launch import working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol import Stop
+from ...sentences import wrapped
 from ...world_dir import telling_of_room
 from ...world_info import WorldInfo
 from ..cluster.generations import Generations
@@ -304,7 +305,7 @@ class Session(Commands):
 
     def _shut_down(self, interrupts: InterruptCounter) -> None:
         for sentence in self._processes.shutdown(lambda: interrupts.pressed):
-            sys.stderr.write(f"nbcomm: {sentence}\n")
+            sys.stderr.write(wrapped(f"nbcomm: {sentence}\n"))
 
     def _part(self, last: Stop | None, leave: Callable[[InterruptCounter], None]) -> None:
         """Hang up, and then leave the processes, whatever happens meanwhile; or wait while another thread does it."""

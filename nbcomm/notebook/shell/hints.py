@@ -22,6 +22,7 @@ from ...cell_names import ALL, meant
 from ...errors import CellError, StateError
 from ...faults import Faults
 from ...rank_spec import capital, named
+from ...sentences import wrapped
 from ...short_repr import shortened
 from ..session import registry
 from .routing import Auto
@@ -231,4 +232,4 @@ class Hints:
             code = result.info.raw_cell
             said = hint(code, error, local=self._routing.on, holders=partial(of_ranks, ""))
             if said:
-                sys.stderr.write(f"nbcomm: {said}\n")
+                sys.stderr.write(wrapped(f"nbcomm: {said}\n"))

@@ -20,6 +20,7 @@ from ...errors import Interrupted, NbcommError, StateError, TransferError
 from ...faults import Faults
 from ...rank_spec import checked
 from ...reserve import Reserve
+from ...sentences import wrapped
 from ..output.cell_options import CellOptions
 from ..session import buttons, registry, script_cells
 from ..session.world_names import addressed
@@ -191,7 +192,7 @@ class DistributedMagics(Magics):
             return
         self._announced = True
         for told in filter(None, [registry.left_of_mine(), *registry.left_by_others()]):
-            print(told)
+            print(wrapped(told))
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
 
@@ -233,7 +234,7 @@ class DistributedMagics(Magics):
             )
         self._start(vars(wishes), panel=True)
         if left := registry.left_of_mine():
-            print(left)
+            print(wrapped(left))
 
     def _start(self, options: dict[str, Any], *, panel: bool) -> Session:
         return self._show_start(lambda progress: registry.start(progress=progress, **options), panel=panel)
@@ -252,7 +253,7 @@ class DistributedMagics(Magics):
         registry.use(session)
         progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
         if session.notice:
-            print(session.notice)
+            print(wrapped(session.notice))
         if panel:
             _show_panel(session)
         elif session.panel is not None:
@@ -267,7 +268,7 @@ class DistributedMagics(Magics):
             return
         write(sys.stdout, f"{session.status_text()}\n")
         for sentence in filter(None, [session.how_started, *session.troubles]):
-            print(sentence)
+            print(wrapped(sentence))
         others = [f"  {other.title}" for other in registry.running() if other is not session]
         if others:
             print("\n".join(["Other worlds:", *others]))
@@ -293,13 +294,13 @@ class DistributedMagics(Magics):
         print(registry.current(options.world).save(options.file, force=options.force, everything=options.all))
 
     def _do_heal(self, options: argparse.Namespace) -> None:
-        print(buttons.heal(registry.current(options.world), options.ranks))
+        print(wrapped(buttons.heal(registry.current(options.world), options.ranks)))
 
     def _do_attach(self, options: argparse.Namespace) -> None:
         session, which = registry.attach_and_use(options.id, options.world)
         print(f"Attached to {session.title}, {session.backend}.")
         if which:
-            print(which)
+            print(wrapped(which))
         _show_panel(session)
         with self._interruptible():
             session.resume()
