@@ -10,6 +10,7 @@ import logging
 import re
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -64,11 +65,22 @@ def open_widget(main: Path, read: Callable[[], dict[str, Any]] = dict) -> Any:
     try:
         widget = _widget_class(main)(snapshot=_Current(read), key=key, model_id=key)
         widget.on_msg(functools.partial(_send_again, read))
+        _hear_each_page(widget.comm)
     except Exception as error:  # noqa: BLE001  # it depends on other packages, and on a kernel that may have no comms
         _tell(f"{type(error).__name__}: {error}")
         _log.debug("The widget of %s could not be opened.", main.name, exc_info=True)
         return _Nothing()
     return widget
+
+
+def _hear_each_page(comm: Any) -> None:
+    """Let the pages' messages reach the subshells that the pages name.
+
+    ipykernel 7.4 passes what a page says to the subshell of the request that it has served last when the comm spoke. It
+    may be that of a page that is gone. Then nothing that the next page says is heard, until somebody runs a cell.
+    """
+    with suppress(AttributeError):
+        comm._reply_subshell_for = None  # noqa: SLF001 - it is asked for by name, and may be missing
 
 
 def _send_again(read: Callable[[], dict[str, Any]], widget: Any, message: object, _buffers: object) -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from .conftest import Notebook, Server
+from .conftest import CLOSE, OPEN, Notebook, Server
 from .test_world import LOAD, START
 
 Make = Callable[..., Notebook]
@@ -24,6 +25,18 @@ print("behind the reload")
 LAST = "%distributed last"
 NEXT = "%%distributed\nall_reduce(1)"
 NUMBER = ".jp-InputPrompt"
+UNHEARD = "The kernel is busy and cannot respond"
+
+
+def _show(missed: Any, output: Any) -> None:
+    """Press the button; a kernel that is slow drops a click, and the panel says so: press it again."""
+    said = missed.page.locator(".nbcomm-live .said").filter(has_text=UNHEARD)
+    for _ in range(20):
+        missed.get_by_role("button", name="show it").click()
+        output.or_(said).first.wait_for()
+        if output.is_visible():
+            break
+    output.wait_for()
 
 
 def _loaded_again_in_mid_cell(notebook: Make, server: Server, name: str, app: str) -> Notebook:
@@ -62,8 +75,7 @@ def test_a_page_loaded_again_in_mid_cell_is_shown_what_it_has_missed(notebook: M
     missed.wait_for()
     assert "This page missed output of In [3]: it was loaded while the cell ran." in missed.inner_text()
     assert "[0-3] behind the reload" not in cell.inner_text()
-    missed.get_by_role("button", name="show it").click()
-    cell.locator(".jp-OutputArea-output").filter(has_text="ZeroDivisionError").first.wait_for()
+    _show(missed, cell.locator(".jp-OutputArea-output").filter(has_text="ZeroDivisionError").first)
     assert "[0-3] before\n[0-3] behind the reload" in cell.inner_text()
     assert cell.locator(NUMBER).inner_text() == "[3]:"
     missed.wait_for(state="hidden")
@@ -91,6 +103,29 @@ def test_what_was_missed_is_told_until_the_next_cell_runs(notebook: Make, server
     missed.wait_for()
     book.run(4)
     missed.wait_for(state="hidden")
+    assert book.errors == []
+
+
+@pytest.mark.nightly
+@pytest.mark.timeout(150)
+def test_a_notebook_that_was_closed_in_mid_cell_has_missed_the_rest(notebook: Make, server: Server) -> None:
+    book = notebook("closed.ipynb", LOAD, START, CELL.replace("go-again", "go-closed"), NEXT, own_page=True)
+    page = book.page
+    page.set_default_timeout(60_000)
+    book.open()
+    book.run(0)
+    book.run(1)
+    book.start(2)
+    book.cell(2).locator(".jp-OutputArea-output").filter(has_text="[0-3] before").wait_for()
+    book.save()
+    page.evaluate(CLOSE)
+    page.wait_for_function("document.querySelector('.jp-Notebook') === null")
+    page.evaluate(OPEN, book.name)
+    page.wait_for_selector(".nbcomm-panel")
+    (server.root / "go-closed").touch()
+    missed = page.locator(".nbcomm-live .missed")
+    missed.wait_for()
+    _show(missed, book.cell(2).locator(".jp-OutputArea-output").filter(has_text="[0-3] behind the reload").first)
     assert book.errors == []
 
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -64,6 +65,13 @@ def test_a_page_that_has_missed_messages_gets_the_present_state(monkeypatch: pyt
         assert sent == [{"version": 2}]
     finally:
         viewless.close_widget(widget)
+
+
+def test_what_a_page_says_goes_where_the_page_says_and_not_to_the_subshell_of_one_that_is_gone() -> None:
+    comm = SimpleNamespace(_reply_subshell_for=lambda _data, _default: "of a page that is gone")
+    viewless._hear_each_page(comm)
+    assert comm._reply_subshell_for is None, "ipykernel asks then for what the message says"
+    viewless._hear_each_page(object())  # no such comm takes an attribute
 
 
 def test_where_a_widget_cannot_be_opened_one_that_does_nothing_stands_for_it(

@@ -522,25 +522,3 @@ test("a click that nobody hears is not said to be sent, nor to wait for a busy k
   assert.equal(page.pressed, null, "nor is it sent where the kernel is known to have ended");
   page.close();
 });
-
-test("a click without an answer goes to the kernel's main thread, too: the subshell may have ended", async (t) => {
-  t.mock.timers.enable({ apis: ["setTimeout", "setInterval"] });
-  const { page, sent } = await live(snapshot(1, ROW));
-  const past = [];
-  const sendShellMessage = (message) => past.push(message);
-  page.model.widget_manager = { kernel: { status: "idle", clientId: "c", interrupt() {}, sendShellMessage } };
-  page.send("heal");
-  const { token } = page.pressed;
-  t.mock.timers.tick(400);
-  assert.deepEqual([sent.length, past.length], [1, 1]);
-  const [{ header, content, channel }] = past;
-  assert.deepEqual(
-    [header.msg_type, header.session, header.subshell_id, channel],
-    ["comm_msg", "c", undefined, "shell"],
-  );
-  assert.deepEqual(content.data, { method: "custom", content: sent[0] });
-  page.hear({ kind: "heard", token });
-  t.mock.timers.tick(1200);
-  assert.equal(past.length, 1);
-  page.close();
-});

@@ -158,9 +158,9 @@ export class Live {
     this.pressedAt = performance.now();
     const unheard = () => this.pressed?.token === token && this.pressed.stage === "sent";
     this.post();
-    // A kernel drops messages that JupyterLab sends to a subshell that has ended, as after a restart or a reload. It
-    // takes no click twice.
-    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.postToMain(), part * PATIENCE * 1000);
+    // A kernel drops messages that JupyterLab sends to a subshell that has just ended, as after a restart. It takes no
+    // click twice.
+    for (const part of [0.25, 0.6]) setTimeout(() => unheard() && this.post(), part * PATIENCE * 1000);
     setTimeout(() => {
       if (!unheard()) return;
       if (this.cut || (this.silent > SILENCE && !this.busy)) this.answer({ kind: "unheard", token, text: NOBODY });
@@ -169,34 +169,11 @@ export class Live {
     }, PATIENCE * 1000);
   }
 
-  /** The click, with its time by the best estimate of the kernel's clock so far. */
-  get click() {
-    const { action, token } = this.pressed ?? {};
-    return { kind: "press", action, token, at: this.ahead + this.pressedAt / 1000 };
-  }
-
-  /** Send the click to the kernel's main thread, past the subshell, where the front end lets that be done. */
-  postToMain() {
-    const { click, kernel } = this;
-    if (typeof kernel?.sendShellMessage !== "function") {
-      this.post();
-      return;
-    }
-    const header = {
-      msg_id: `${click.token}-${performance.now()}`,
-      msg_type: "comm_msg",
-      session: kernel.clientId,
-      username: kernel.username ?? "",
-      version: "5.3",
-      date: new Date().toISOString(),
-    };
-    const content = { comm_id: this.model.get("key"), data: { method: "custom", content: click } };
-    kernel.sendShellMessage({ header, parent_header: {}, metadata: {}, channel: "shell", content, buffers: [] });
-  }
-
+  /** Send the click, with its time by the best estimate of the kernel's clock so far. */
   post() {
+    const { action, token } = this.pressed ?? {};
     try {
-      this.model.send(this.click);
+      this.model.send({ kind: "press", action, token, at: this.ahead + this.pressedAt / 1000 });
     } catch {
       this.cut = true; // the link is closed
     }
