@@ -176,7 +176,9 @@ def _guilty(world: WorldReport, stories: Iterable[Sequence[_Knot]]) -> list[int]
     for knot, *others in stories:
         missing = knot.need.missing if not others else set[int]()
         failed = {rank for rank in missing if world.ranks[rank].state in _BROKEN}
-        if not (failed or explained.intersection(missing)):
+        # One that has finished would be reason enough; for a receive from any source it is none, as another may send.
+        absent = not knot.need.from_anyone and any(world.ranks[rank].state in ("finished", "idle") for rank in missing)
+        if absent or not (failed or explained.intersection(missing)):
             return []
         guilty |= failed
         explained.update(knot.ranks)

@@ -921,7 +921,8 @@ def test_where_an_error_says_what_to_do_the_verdict_does_not(other):
         ([stuck(SUM), failed(), stuck(SUM)], [1]),
         ([stuck(SUM), dead(), failed()], [1, 2]),
         ([stuck(SUM), at("interrupted")], [1]),
-        ([stuck(SUM), finished(), failed()], [2]),
+        ([stuck(recv(1, None)), finished(), failed()], [2]),
+        ([stuck(SUM), finished(), failed()], []),
         ([stuck(SUM), finished(), stuck(SUM)], []),
         ([stuck(A), stuck(B), stuck(C)], []),
         # Rank 0 waits for rank 1, which waits for rank 2, which has failed.
