@@ -546,11 +546,13 @@ def test_nobody_is_shut_out(notebook: Make, server: Server, theme: str) -> None:
 
 @pytest.mark.timeout(180)
 def test_a_narrow_page_does_not_scroll_sideways(notebook: Make) -> None:
-    book = notebook("narrow.ipynb", ACTIONS, HANG, MANY + IN_JOBS)
+    high = "panel.update(views, timeline=Timeline(8, 2.0, False, {10 + rank: spans[rank] for rank in range(4)}))"
+    book = notebook("narrow.ipynb", ACTIONS, HANG, high, MANY + IN_JOBS)
     book.open(app="notebook")
-    for cell in range(3):
+    for cell in range(4):
         book.run(cell)
     book.page.locator(".nbcomm-live.many").wait_for()
+    book.page.locator(".nbcomm-live .row .who").filter(has_text="rank 13").first.wait_for()
     book.page.set_viewport_size({"width": 320, "height": 800})
     book.page.wait_for_function("document.querySelector('.nbcomm-live.many').clientWidth < 320")
     assert book.page.evaluate(TOO_WIDE) == []

@@ -57,7 +57,8 @@ def presences(cell: Cell) -> dict[str, str]:
     """What the second column says of each name."""
     header, *rows = cell.lines[1:]
     start, end = header.index("on the ranks"), header.index("type")
-    return {row.split("  ")[0]: row[start:end].rstrip() for row in rows}
+    # A row goes on in lines without a name.
+    return {row.split("  ")[0]: row[start:end].rstrip() for row in rows if row[0] != " "}
 
 
 def test_who_says_which_variables_are_equal_and_which_are_not(filled: Notebook) -> None:
@@ -106,7 +107,7 @@ def test_who_takes_names_expressions_and_ranks(filled: Notebook) -> None:
         "3 variables on ranks 0,2; 1 equal; different: x, rank",
         "nothere is not defined (ranks 0,2).",
     ]
-    assert [line.split("  ")[0] for line in cell.lines[3:]] == ["x", "config['layers'][1]", "rank"]
+    assert [line.split("  ")[0] for line in cell.lines[3:] if line[0] != " "] == ["x", "config['layers'][1]", "rank"]
     assert filled.run("%distributed who nothere").text == "nothere is not defined (ranks 0-3).\n"
     alone = filled.run("%distributed who x -r 2")
     assert alone.lines[0] == "1 variable on rank 2"
