@@ -194,6 +194,17 @@ def test_every_picture_is_what_the_plan_draws() -> None:
     assert shown == set(made)
 
 
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+def test_each_cell_of_a_notebook_has_a_place_on_slides(path: Path) -> None:
+    cells = nbformat.read(path, as_version=4).cells
+    places = [cell.metadata["slideshow"]["slide_type"] for cell in cells]
+    begins = [cell.source.startswith("#") and cell.cell_type == "markdown" for cell in cells]
+    assert [place == "slide" for place in places] == begins
+    assert {*places} == {"slide", "subslide", "fragment", "-"} - (
+        {"fragment"} if "details" not in str(cells) else set()
+    )
+
+
 @pytest.mark.parametrize("name", sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb")))
 def test_the_played_copy_of_a_notebook_is_of_its_cells_and_has_what_they_show(name: str) -> None:
     """``python docs/notebooks.py`` plays all of them again."""

@@ -6,17 +6,15 @@ NBCOMM_VIEWS_SCREENSHOTS=FOLDER one of every view.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from nbcomm.rank_spec import parse
 
-from .conftest import Notebook, Server, bring_axe
+from .conftest import THEMES, Notebook, Server, bring_axe, shoot
 
 LOAD = "%load_ext nbcomm"
 START = "%distributed start -n 4"
@@ -88,18 +86,7 @@ LONG = """%%distributed
 for i in range(20_000):
     print("step", i, i % (rank + 2))"""
 
-PICTURED = ("figures-side", "text-diff")
 Make = Callable[..., Notebook]
-
-
-def shoot(book: Notebook, name: str, cell: int) -> None:
-    """Take a picture of a cell, if that is asked for."""
-    folders = [os.environ.get("NBCOMM_VIEWS_SCREENSHOTS")]
-    if name in PICTURED:
-        folders.append(os.environ.get("NBCOMM_SCREENSHOTS"))
-    for folder in filter(None, folders):
-        book.page.mouse.move(5, 5)
-        book.cell(cell).screenshot(path=Path(folder) / f"views-{name}.png")
 
 
 def choose(book: Notebook, cell: int, view: str) -> None:
@@ -180,12 +167,12 @@ def begin(notebook: Make, name: str, *cells: str, app: str = "lab", start: str =
 
 
 @pytest.mark.timeout(150)
-def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
-    server.choose_theme("light")
-    book = begin(notebook, "views", TEXT, viewport={"width": 1200, "height": 900})
+@pytest.mark.parametrize("theme", THEMES)
+def test_the_views_of_a_finished_cell(notebook: Make, server: Server, theme: str) -> None:
+    server.choose_theme(theme)
+    book = begin(notebook, f"views-{theme}", TEXT, viewport={"width": 1200, "height": 900})
     book.run(2)
     book.cell(2).get_by_role("radiogroup").wait_for()
-    shoot(book, "text-merged", 2)
     before = book.save()
 
     choose(book, 2, "by rank")
@@ -193,7 +180,6 @@ def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
     assert "rank 1\n" not in text.split("hello")[1]
     assert not any(merged(book, 2))
     assert view(book, 2).locator(".ansi-red-fg").inner_text() == "rank"
-    shoot(book, "text-by-rank", 2)
     tabs = view(book, 2).get_by_role("tab")
     tabs.nth(0).focus()
     book.page.keyboard.press("ArrowRight")
@@ -204,16 +190,14 @@ def test_the_views_of_a_finished_cell(notebook: Make, server: Server) -> None:
     book.page.keyboard.press("ArrowRight")
     says(book, 2, "rank 0", "rank 3", "lines of 3")
     assert rows(book, 2, ".block") == [3, 1]
-    shoot(book, "text-by-value", 2)
     book.cell(2).get_by_role("button", name="side by side").click()
     says(book, 2, "lines of 3")
     assert rows(book, 2, ".block") == [1] * 4
-    shoot(book, "text-by-value-stacked", 2)
     book.cell(2).get_by_role("button", name="side by side").click()
     choose(book, 2, "diff")
     says(book, 2, "- hello from rank 0", "+ hello from rank 1", "- even", "+ odd", "equal lines")
     assert view(book, 2).locator("del .ansi-red-fg").inner_text() == "rank"
-    shoot(book, "text-diff", 2)
+    shoot(f"views-text-diff-{theme}", book.cell(2))
     view(book, 2).get_by_role("combobox", name="to rank").select_option("2")
     says(book, 2, "-   lines of 0", "+   lines of 2", never="hello from rank 1")
     choose(book, 2, "merged")
@@ -231,13 +215,11 @@ def test_what_differs_is_what_is_seen(notebook: Make, server: Server, theme: str
     choose(book, 2, "diff")
     says(book, 2, "- part 0 of 2", "+ part 1 of 2")
     assert [select.input_value() for select in view(book, 2).get_by_role("combobox").all()] == ["0", "2"]
-    shoot(book, f"pairs-diff-{theme}", 2)
     view(book, 2).get_by_role("combobox", name="to rank").select_option("1")
     says(book, 2, "Ranks 0 and 1 have shown the same.")  # who chooses a pair gets it
 
     choose(book, 2, "by value")
     says(book, 2, "ranks 0-1", "ranks 2-3")
-    shoot(book, f"pairs-value-{theme}", 2)
     steps = "".join(f"step {i}\n" for i in range(6))
     for at, differs in enumerate(["loss 0.125", "only there"]):
         part = view(book, 2).locator(".block").nth(at)
@@ -314,7 +296,6 @@ def test_nothing_moves_or_is_covered_when_the_views_come(notebook: Make, server:
     book.cell(2).locator(".jp-OutputArea-output").filter(has_text="the end").wait_for()
     book.idle()
     after = places(book, 2)
-    shoot(book, f"steady-{app}-{first}", 2)
     handle = during.pop("handle")
     assert after.pop("handle") == handle
     assert handle[2] - handle[0] < 60
@@ -380,14 +361,12 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
     book.run(2)
     choose(book, 2, "by rank")
     says(book, 2, "frame of")
-    shoot(book, f"table-{ranks}-by-rank", 2)
     view(book, 2).get_by_role("tab").nth(2).click()
     whole = ranks < 16  # of many outputs JupyterLab shows fifty, and says so
     own = ["table of rank 2", "equal", "frame of rank 1"]
     assert view(book, 2).evaluate(PARTS)[: 2 + whole] == [["", what, True] for what in own[: 2 + whole]]
     book.cell(2).get_by_role("button", name="side by side").click()
     says(book, 2, f"rank {ranks - 1}")
-    shoot(book, f"table-{ranks}-side", 2)
     shown = view(book, 2).evaluate(PARTS)
     assert [part for part in shown if part[1].startswith("table")] == [
         [f"rank {rank}", f"table of rank {rank}", True] for rank in range(ranks)
@@ -395,7 +374,6 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
     assert all(is_under for _, _, is_under in shown)
     choose(book, 2, "merged")
     says(book, 2, "ranks", "equal")
-    shoot(book, f"table-{ranks}-merged-side", 2)
     shown = view(book, 2).evaluate(PARTS)
     assert shown[: ranks + 1] == [
         *[[f"rank {rank}", f"table of rank {rank}", True] for rank in range(ranks)],
@@ -404,7 +382,6 @@ def test_what_a_rank_displays_stands_under_its_label(notebook: Make, server: Ser
     assert all(is_under for _, _, is_under in shown)
     choose(book, 2, "diff")
     says(book, 2, "for all")
-    shoot(book, f"table-{ranks}-diff", 2)
     assert (
         view(book, 2).evaluate(PARTS)[: 3 + whole]
         == [
@@ -459,7 +436,6 @@ def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -
     ]
     assert book.cell(2).locator(".copier").bounding_box()["width"] == width  # "copied" moves nothing
     button.wait_for()  # it says "copy" again
-    shoot(book, f"copy-{app}", 2)
     choose(book, 2, "by rank")
     view(book, 2).get_by_role("tab").nth(3).click()
     whole = ["part 1 of 2", *steps, "only there", "red for all, odd 1"]
@@ -484,7 +460,6 @@ def test_what_is_shown_can_be_copied(notebook: Make, server: Server, app: str) -
     assert book.page.evaluate("() => getSelection().toString().trim().split('\\n')") == whole
     bar, shown = said.bounding_box(), view(book, 2).locator(".head").bounding_box()
     assert bar["y"] + bar["height"] <= shown["y"] + 2
-    shoot(book, f"copy-{app}-refused", 2)
     assert book.errors == []
 
 
@@ -526,17 +501,14 @@ def test_what_is_shown_can_be_searched(notebook: Make, server: Server, app: str,
     keys.press("Shift+Enter")
     assert count.inner_text() == "11 of 11"
     assert marked(book)[0] == "[0-3] step 19"
-    shoot(book, f"find-{app}-merged", 2)
 
     choose(book, 2, "diff")
-    shoot(book, f"find-{app}-diff", 2)
     field = book.cell(2).get_by_role("searchbox")
     field.fill("step 9")
     assert count.inner_text() == "1 of 1"
     assert view(book, 2).locator("details[open]").count() == 1  # it was in lines that are folded
     field.fill("lines of")
     assert marked(book) == ["-   lines of 0", "+   lines of 1"]
-    shoot(book, f"find-{app}-diff-two", 2)
     audit(book, 2)
     choose(book, 2, "by rank")
     assert count.inner_text() == "1 of 1"
@@ -604,20 +576,20 @@ UNDER = """root => [...root.querySelectorAll("img")].filter(image => image.check
 
 
 @pytest.mark.timeout(150)
-def test_figures_side_by_side(notebook: Make, server: Server) -> None:
-    server.choose_theme("light")
-    book = begin(notebook, "figures", FIGURE, app="notebook", viewport={"width": 1200, "height": 900})
+@pytest.mark.parametrize("theme", THEMES)
+def test_figures_side_by_side(notebook: Make, server: Server, theme: str) -> None:
+    server.choose_theme(theme)
+    book = begin(notebook, f"figures-{theme}", FIGURE, app="notebook", viewport={"width": 1200, "height": 900})
     book.run(2)
     book.page.wait_for_function("document.querySelectorAll('.nbcomm-views .figures.side img').length === 4")
     assert rows(book, 2, "figure") == [3, 1]  # as wide as the notebook is
     assert says(book, 2, "rank 0", "rank 3", "[3] rank 3 has drawn")
     assert view(book, 2).evaluate(UNDER) == [True] * 4
-    shoot(book, "figures-side", 2)
+    shoot(f"views-figures-side-{theme}", book.cell(2))
     before = book.save()
     book.page.set_viewport_size({"width": 320, "height": 900})
     book.page.wait_for_function("document.querySelector('.nbcomm-views-host').hidden")  # two do not fit
     assert book.cell(2).evaluate(UNDER) == [True] * 4
-    shoot(book, "figures-merged-320", 2)
     book.page.set_viewport_size({"width": 1200, "height": 900})
     book.page.wait_for_function("!document.querySelector('.nbcomm-views-host').hidden")
     point(book, 2)
@@ -626,23 +598,19 @@ def test_figures_side_by_side(notebook: Make, server: Server) -> None:
     toggle.click()
     assert all(merged(book, 2))
     assert book.cell(2).evaluate(UNDER) == [True] * 4
-    shoot(book, "figures-merged", 2)
     choose(book, 2, "by rank")
     says(book, 2, "rank 0 has drawn", never="rank 3 has drawn")
     assert view(book, 2).locator("img").count() == 1
-    shoot(book, "figures-by-rank", 2)
     toggle.click()
     says(book, 2, "rank 3 has drawn")
     assert view(book, 2).locator(".block").count() == 4
     assert view(book, 2).evaluate(UNDER) == [True] * 4
-    shoot(book, "figures-by-rank-side", 2)
     book.page.set_viewport_size({"width": 320, "height": 900})
     assert view(book, 2).evaluate("el => el.scrollWidth <= el.clientWidth")
     book.page.set_viewport_size({"width": 1200, "height": 900})
     choose(book, 2, "diff")
     says(book, 2, "+ rank 1 has drawn")
     assert view(book, 2).locator("img").count() == 2
-    shoot(book, "figures-diff", 2)
     assert book.save() == before
     assert book.errors == []
 
@@ -673,10 +641,8 @@ def test_a_failed_cell_and_cells_without_views(notebook: Make, server: Server) -
     view(book, 4).get_by_role("tab").nth(2).click()
     says(book, 4, "before 2", "Traceback", "AssertionError: rank 2 is the odd one", "CellError")
     assert view(book, 4).locator(".body .ansi-red-fg").count()
-    shoot(book, "failing", 4)
     choose(book, 4, "by value")
     says(book, 4, "rank 0", "rank 2")
-    shoot(book, "failing-value", 4)
     choose(book, 4, "by rank")
 
     # Typed letters belong to the controls: "b" would insert a cell and "d d" delete one.
@@ -710,11 +676,8 @@ def test_a_running_cell_and_a_reload(notebook: Make, server: Server, app: str) -
     (server.root / f"{go}-2").touch()
     says(book, 2, "ends")
     book.idle()
-    shoot(book, f"running-{app}", 2)
     choose(book, 2, "by value")
-    shoot(book, f"running-value-{app}", 2)
     choose(book, 2, "diff")
-    shoot(book, f"running-diff-{app}", 2)
     book.save()
     book.page.reload()
     book.idle()

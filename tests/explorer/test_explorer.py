@@ -196,7 +196,7 @@ def test_own_numbers_are_carried_out(algorithm: str) -> None:
 
 def test_what_is_stored_is_a_plain_table(explorer: Explorer) -> None:
     bundle = Explorer(Choices("gather", 3, algorithm="naive")).bundle()
-    assert set(bundle) == {"text/html", "text/plain"}
+    assert set(bundle) == {"text/html", "image/png", "text/plain"}
     assert bundle["text/html"].count("<tr>") == 4
     for forbidden in ("<script", "style=", " id="):
         assert forbidden not in bundle["text/html"]

@@ -179,11 +179,11 @@ def test_how_a_rank_died_is_told_by_its_own_error_if_the_cell_ran_there(world: W
     world.dead = {1: "was killed by SIGKILL"}
     world.states[0] = stuck(0)
     [(_, text)] = world.judged()[2]
-    assert text.endswith(": rank 0 waits in it, but rank 1 has died.")
+    assert text.endswith("\n  rank 0 waits in it, in line 1: barrier()\n  rank 1 has died")
     world.aborted.clear()
     world.request = PendingRequest(RUN, [0])
     [(_, text)] = world.judged()[2]
-    assert text.endswith(": rank 0 waits in it, but rank 1 was killed by SIGKILL.")
+    assert text.endswith("\n  rank 0 waits in it, in line 1: barrier()\n  rank 1 was killed by SIGKILL")
 
 
 def test_a_cell_that_was_ended_and_goes_on_is_told_how_to_replace_the_ranks(world: World) -> None:

@@ -52,7 +52,7 @@ def test_ranks_that_died_have_one_failure_and_come_first():
     )
     assert str(cell_error(told, range(5), [0])).startswith("4 of 5 ranks failed: [1-4] RankDiedError: Ranks 1-3 were ")
     assert cell_error(told, range(5), [0])._render_traceback_()[-1] == (
-        "CellError: 4 of 5 ranks failed: [1-4] RankDiedError; 1 other was stopped for them"
+        "CellError: 4 of 5 ranks failed: [1-4] RankDiedError; 1 other was stopped for\nthem"
     )
 
 

@@ -144,7 +144,7 @@ def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str
     shell: Any = SimpleNamespace(user_ns=here)
     with pytest.raises(CellError), hints.Hints(shell, Auto(shell)).suggesting():
         raise error
-    last = error._render_traceback_()[-1]
+    last = error._render_traceback_()[-1].replace("\n", " ")
     assert last.endswith(said)
     assert last.startswith("The notebook has" if said else "CellError: ")
 
@@ -165,7 +165,7 @@ def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[st
         hints.Hints(shell, Auto(shell)).suggesting(lambda name: ranks if name == "lr" else []),
     ):
         raise error
-    assert said in error._render_traceback_()[-1]
+    assert said in error._render_traceback_()[-1].replace("\n", " ")
 
 
 def test_a_name_that_is_nearly_one_of_nbcomms_is_corrected() -> None:
