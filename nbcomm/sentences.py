@@ -36,14 +36,18 @@ def wrapped(text: str) -> str:
     Nothing was run, because ranks 0-3 are dead: type %distributed heal to replace
     them.
     """
-    return "\n".join(
-        row
-        for line in text.split("\n")
-        for row in (
-            [line]
-            if len(line) <= WIDTH
-            else textwrap.wrap(line, WIDTH, break_long_words=False, break_on_hyphens=False, replace_whitespace=False)
-        )
+    return "\n".join(row for line in text.split("\n") for row in ([line] if len(line) <= WIDTH else _broken(line)))
+
+
+def _broken(line: str) -> list[str]:
+    indent = line[: len(line) - len(line.lstrip())]
+    return textwrap.wrap(
+        line,
+        WIDTH,
+        subsequent_indent=indent and f"{indent}  ",
+        break_long_words=False,
+        break_on_hyphens=False,
+        replace_whitespace=False,
     )
 
 

@@ -13,6 +13,10 @@ def test_short_lines_and_empty_ones_stay():
     assert wrapped(text) == text
 
 
+def test_a_row_of_a_list_goes_on_further_right():
+    assert wrapped("These are free:\n  " + "word " * 20).splitlines()[-1].startswith("    word")
+
+
 def test_rows_become_a_sentence():
     assert in_one_line("The calls differ:\n  rank 0 called gather\nNothing was moved.") == (
         "The calls differ: rank 0 called gather. Nothing was moved."

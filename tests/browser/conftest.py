@@ -235,8 +235,9 @@ def shoot(name: str, *targets: Any) -> None:
     boxes = [target.bounding_box() for target in targets]
     left, top = (min(box[side] for box in boxes) - 2 for side in "xy")
     right = max(box["x"] + box["width"] for box in boxes) + 2
-    below = max(box["y"] + box["height"] for box in boxes) + 2
-    assert below <= page.viewport_size["height"], f"{name} is higher than its page"
+    below, edge = max(box["y"] + box["height"] for box in boxes), page.viewport_size["height"]
+    assert below < edge + 1, f"{name} is higher than its page"
+    below = min(below + 2, edge)
     clip = {"x": max(left, 0), "y": max(top, 0), "width": right - max(left, 0), "height": below - max(top, 0)}
     page.screenshot(path=Path(PICTURES) / f"{name}.png", clip=clip)
 

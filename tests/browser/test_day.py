@@ -139,7 +139,7 @@ def test_the_day_of_a_learner(notebook: Callable[..., Notebook], server: Server)
     day.works(WORKED, "[3] (None")
 
     day.restart_kernel()
-    day.says(LOADS, "An earlier kernel of this notebook left 4 ranks on cpu running with their variables")
+    day.says(LOADS, "An earlier kernel of this notebook left 4 ranks on cpu, with their variables.")
     day.says(WORKED, "Nothing was run, and no world was started.")
     book.run(ATTACHED)
     day.works(WORKED, "[1] (10")

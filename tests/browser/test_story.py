@@ -37,6 +37,7 @@ print("begun", rank, flush=True)
 while True:
     time.sleep(0.01)"""
 KILL = """%%distributed
+import os
 if rank == 3: os.kill(os.getpid(), 9)"""
 AGAIN = """%%distributed
 all_reduce(1)"""
@@ -73,7 +74,9 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     # A hang: the culprit's card is marked, and in the ladder it is the one that is missing.
     book.start(2)
     await_text(book, book.cell(2).locator(".jp-OutputArea-output"), "rank 2 has finished the cell")
-    await_text(book, panel(book).locator(".headline"), "rank 2 did not reach all_reduce #1; ranks 0-1,3 failed in it")
+    await_text(
+        book, panel(book).locator(".headline"), "rank 2 did not reach all_reduce #1; ranks 0-1,3 were stopped in it"
+    )
     ladder = panel(book).locator("table")
     ladder.wait_for()
     row = ladder.locator("tbody tr").nth(2)

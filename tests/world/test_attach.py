@@ -257,7 +257,7 @@ def test_of_several_worlds_a_notebook_finds_its_own(open_notebook: Open, elsewhe
     first.run("%%distributed\nkept = 'first'")
     _lost(first, second)
     shown = first.run("%distributed attach").text
-    said = f"It is the world of this notebook, {own}, of 2 without a notebook. The others:\n  {other}: 1 rank on cpu"
+    said = f"It is the world of this notebook, {own}, of 2 without a notebook. The\nothers:\n  {other}: 1 rank on cpu"
     assert said in shown
     assert first.run("%%distributed\nkept").text == "[0] 'first'\n"
     first.run("%distributed stop")
@@ -291,7 +291,7 @@ def test_of_kernels_that_know_no_notebook_the_folder_decides_or_one_must_be_name
     other = open_notebook("%cd -q /", TMPDIR=elsewhere)
     refused = other.run("%distributed attach", fails=True).error_text
     assert (
-        "None of the 2 worlds without a notebook is known to be this notebook's; to take one all the same, " in refused
+        "None of the 2 worlds without a notebook is known to be this\nnotebook's; to take one all the same, " in refused
     )
     assert "type %distributed attach ID:" in refused
     assert {line.split(":")[0].strip() for line in refused.splitlines() if "1 rank on cpu" in line} == ids
@@ -303,7 +303,7 @@ def test_of_kernels_that_know_no_notebook_the_folder_decides_or_one_must_be_name
     assert other.run("%%distributed\nkept").text == "[0] 'two'\n"
     other.run("%distributed stop")
     refused = other.run("%distributed attach", fails=True).error_text
-    assert "The only world without a notebook is not known to be this notebook's; to take it all the same," in refused
+    assert "The only world without a notebook is not known to be this\nnotebook's; to take it all the same," in refused
     assert f"%distributed attach {last}:" in refused
     other.run(f"%cd -q {tmp_path}")
     assert "It is the world" not in other.run("%distributed attach").text, "there is no other"
@@ -327,7 +327,7 @@ def test_the_world_of_another_notebook_is_taken_only_by_its_name(open_notebook: 
     other.run("%distributed stop")
 
 
-LEFT = "An earlier kernel of this notebook left 1 rank on cpu running with their variables, for "
+LEFT = "An earlier kernel of this notebook left 1 rank on cpu, with their variables."
 
 
 def test_in_a_restarted_kernel_no_cell_starts_a_second_world_unasked(open_notebook: Open, elsewhere: str) -> None:
@@ -336,25 +336,30 @@ def test_in_a_restarted_kernel_no_cell_starts_a_second_world_unasked(open_notebo
     told = notebook.run("%load_ext nbcomm").text
     assert told.count(LEFT) == 1
     assert "type %distributed attach to go on with them." in told
-    for line in ("%%distributed\nkept", "%distributed run x.py", "%distributed who", "%distributed pull kept"):
-        if "x.py" in line:
-            notebook.run("open('x.py', 'w').write('kept')")
+    for line in ("%%distributed\nkept", "%distributed who", "%distributed pull kept"):
         refused = notebook.run(line, fails=True).error_text
         assert refused.count(LEFT) == 1
-        assert "%distributed start" in refused
+        assert "For new ranks, " in refused
     assert LEFT in notebook.run("%distributed").text
     notebook.run("%distributed attach")
     assert notebook.run("%%distributed\nkept").text == "[0] 1\n"
+    # A cell that is run again starts new ranks.
+    notebook.restart()
+    notebook.run("%load_ext nbcomm\nopen('x.py', 'w').write('1')")
+    assert LEFT in notebook.run("%distributed run x.py", fails=True).error_text
+    notebook.run("%distributed run x.py")
+    notebook.run("%distributed stop")
+    notebook.run("%distributed attach")
     # An explicit start is what Run All does after a restart: it starts, and tells of the other.
     notebook.restart()
     notebook.run("%load_ext nbcomm")
     told = notebook.run(START).text
     assert told.count(LEFT) == 1
-    assert "type %distributed attach --world NAME to go on with them." in told
+    assert "type %distributed attach --world NAME to go on with" in told
     unknown = notebook.run("%%distributed\nkept", fails=True).error_text
     assert "NameError" in unknown
     assert unknown.count(LEFT) == 1
-    assert "type %distributed attach --world NAME to go on with them." in unknown
+    assert "type %distributed attach --world NAME to go on with" in unknown
     notebook.run("%distributed attach --world before")
     assert notebook.run("%%distributed --world before\nkept").text == "[0] 1\n"
     assert LEFT not in notebook.run("%%distributed\nkept", fails=True).error_text

@@ -30,7 +30,7 @@ _LONGEST = 1e9
 _ANSWER = 10.0
 """Seconds that an agent has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
 
-FOR_NEW = "For new ranks, type %distributed start."
+_FOR_NEW = "For new ranks, type %distributed start."
 
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
 _defaults: dict[str, Any] = {}
@@ -319,9 +319,9 @@ def left_of_mine(name: str | None = None) -> str:
         name: only of the one with this name; empty for that without one.
     """
     mine = [world for world in left_behind() if _is_mine(world)]
-    return " ".join(
-        f"An earlier kernel of this notebook left {_titled(world)} running with their variables, for "
-        f"{duration(world.left)} more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
+    return "\n".join(
+        f"An earlier kernel of this notebook left {_titled(world)}, with their variables.\n"
+        f"They run for {duration(world.left)} more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
         f"{' --world NAME' * (known(world.info.name) is not None)} to go on with them."
         for world in mine
         if name in (None, world.info.name)
@@ -372,7 +372,7 @@ def current(name: str = "") -> Session:
     if session is not None:
         return session
     if left := left_of_mine(name):
-        raise StateError(f"No world{f' {name!r}' * bool(name)} is running in this kernel. {left} {FOR_NEW}")
+        raise StateError(f"No world{f' {name!r}' * bool(name)} is running in this kernel. \n{left}\n{_FOR_NEW}")
     if name:
         others = ", ".join(session.name for session in running() if session.name)
         there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""

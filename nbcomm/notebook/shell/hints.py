@@ -137,7 +137,8 @@ def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders, left:
     if ranks:
         only = f"Only {named(ranks)} {'has' if len(ranks) == 1 else 'have'} a variable {name}"
         sent = f"{name} = broadcast({name} if rank == {ranks[0]} else None, {ranks[0]})"
-        return f"{only}: set it on all ranks, or send it to them by {sent}."
+        # A script, which has no variables of cells, may fail where they exist.
+        return "" if {*error.ranks} <= {*ranks} else f"{only}: set it on all ranks, or send it to them by {sent}."
     if name in ALL:
         return f"The next cell has nbcomm's {name} again."  # it was deleted in this one
     if name not in here:

@@ -158,7 +158,7 @@ def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str
     ],
 )
 def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[str, Any], said: str) -> None:
-    error = CellError("2 of 4 ranks failed: [0,2] NameError: name 'lr' is not defined", {0: "…"}, "…")
+    error = CellError("1 of 4 ranks failed: [2] NameError: name 'lr' is not defined", {2: "…"}, "…")
     shell: Any = SimpleNamespace(user_ns=here)
     with (
         pytest.raises(CellError),
@@ -166,6 +166,11 @@ def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[st
     ):
         raise error
     assert said in error._render_traceback_()[-1].replace("\n", " ")
+
+
+def test_a_name_that_the_failed_ranks_have_is_not_missing() -> None:
+    error = CellError("1 of 4 ranks failed: [2] NameError: name 'lr' is not defined", {2: "…"}, "…")
+    assert not hints.for_ranks(error, {}, lambda _: [0, 1, 2, 3]), "it was a script"
 
 
 def test_a_name_that_is_nearly_one_of_nbcomms_is_corrected() -> None:
@@ -179,7 +184,7 @@ def test_a_name_that_is_nearly_one_of_nbcomms_is_corrected() -> None:
 def test_a_name_that_nothing_else_has_may_be_on_ranks_that_were_left(
     here: dict[str, Any], ranks: list[int], said: str
 ) -> None:
-    error = CellError("2 of 2 ranks failed: [0-1] NameError: name 'lr' is not defined", {0: "…"}, "…")
+    error = CellError("1 of 2 ranks failed: [1] NameError: name 'lr' is not defined", {1: "…"}, "…")
     told = hints.for_ranks(error, here, lambda _: ranks, lambda: "Others have it.")
     assert said in told
     assert ("Others" in told) == (said == "Others have it.")
