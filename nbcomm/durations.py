@@ -29,3 +29,17 @@ def is_time(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def duration(seconds: float) -> str:
+    """Write a duration with its two largest units.
+
+    >>> duration(12.7), duration(125), duration(3 * 3600 + 60)
+    ('12 s', '2 min 5 s', '3 h 1 min')
+    """
+    whole = max(0, int(seconds))  # another host's clock may be ahead of ours
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -110,7 +110,7 @@ def test_the_page_the_stacks_and_the_logs_are_in_the_report(
     assert re.search(r"cell \d, ended:\n  >>> %%distributed\n  >>> import time\n", pages)
     assert re.search(r"cell \d, NOT ENDED:\n  >>> %%distributed\n(.*\n)*      \[1\] on my way", pages)
     ranks = dict(re.findall(r"writes to (\S+): .*\n((?:.+\n?)*)", stacks))
-    assert re.search(r'"MainThread"\n +<module> \(<ipython-input-\S+>:3\)', ranks["rank1.stdout"])
+    assert re.search(r'"MainThread"\n +<module> \(<ipython-input-\S+>:4\)', ranks["rank1.stdout"])
     assert "<ipython-input" not in ranks["rank0.stdout"]
     assert "ForkServer.serve" in stacks
     assert "NodeAgent.serve" in stacks

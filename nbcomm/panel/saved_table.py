@@ -13,13 +13,13 @@ from collections.abc import Callable, Mapping, Sequence
 from nbcomm.rank_spec import fold
 
 from ..analysis.story import MARKS, WORDS, Ladder, Past, Timeline
+from ..durations import duration
 from ..frontend.tables import aligned, marked_up
 from .words import (
     JobView,
     RankView,
     amount,
     blames,
-    duration,
     ladder_line,
     memory,
     named,

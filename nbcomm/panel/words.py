@@ -10,9 +10,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from nbcomm.rank_spec import fold, others_stopped, said_of
-
 from ..analysis.story import Ladder, Past, Rung, Timeline
+from ..durations import duration
+from ..rank_spec import fold, others_stopped, said_of
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
@@ -91,20 +91,6 @@ class LastCell(NamedTuple):
     id: str
     began: float
     ended: float | None
-
-
-def duration(seconds: float) -> str:
-    """Write a duration with its two largest units.
-
-    >>> duration(12.7), duration(125), duration(3 * 3600 + 60)
-    ('12 s', '2 min 5 s', '3 h 1 min')
-    """
-    whole = max(0, int(seconds))  # another host's clock may be ahead of ours
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
 def remaining(seconds: float) -> str:

@@ -39,7 +39,7 @@ def test_all_reasons_are_said_and_the_least_is_advised() -> None:
         check(1000, Machine(2, 96 * 100 << 20, files=1024))
     assert str(refused.value).startswith(
         "1000 ranks do not fit into this machine: its 9.4 GiB of free memory are enough for 100, its 2 cores, with 64 "
-        "ranks each, are enough for 128 and the 1024 files that a process may open (ulimit -n) are enough for 488. "
+        "ranks each, are enough for 128, and the 1024 files that a process may open (ulimit -n) are enough for 488. "
         "Nothing was started. Write -n 100 or less, or add --oversubscribe"
     )
 

@@ -99,7 +99,7 @@ def test_the_end_of_one_nodes_program_is_that_of_all(hosts: Notebook) -> None:
     await_that(lambda: programs() == [], "programs live on")
     error = hosts.run("%distributed heal", fails=True).error_text
     assert re.search(
-        r"Nothing was replaced: .*\. (mpiexec ended with exit code \d+\. )?The programs of all nodes", error
+        r"Nothing was replaced: .*\. (mpiexec ended with exit code \d+\. )?The programs of all nodes", error.flat
     )
     hosts.run("%distributed restart", 150)
     assert hosts.run(WORKS).text == "[0-2] 3\n"

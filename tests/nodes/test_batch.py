@@ -149,7 +149,7 @@ def test_a_start_that_fails_says_what_the_job_says(job: Notebook, home: Path) ->
     assert "/nowhere/python" in error
     error = job.run(f"{START} --world other --prologue 'echo hm; exit 3'", fails=True).error_text
     assert re.search(
-        r"PBS job \d+ ended with exit code 3 .* the prologue has failed with exit code 3 on .*:\nhm", error
+        r"PBS job \d+ ended with exit code 3 .* the prologue has failed with exit code 3 on .*: hm", error.flat
     )
     assert files(home) == ["log", "script"]
     assert "#PBS -l select=2:ncpus=2:mpiprocs=1\n" in job.run(f"{START} --dry-run").text

@@ -63,6 +63,36 @@ def opened(folder: Path, *cells: str) -> Iterator[Notebook]:
         notebook.close()
 
 
+class Shown(str):
+    """A text that a page shows: it has a sentence also where that goes on in another line."""
+
+    __slots__ = ()
+
+    @property
+    def flat(self) -> str:
+        """The text in one line."""
+        return _one_line(self)
+
+    def __add__(self, other: str) -> Shown:
+        return Shown(str.__add__(self, other))
+
+    def __contains__(self, part: str) -> bool:
+        return str.__contains__(self, part) or (bool(part.split()) and _one_line(part) in self.flat)
+
+    def startswith(self, part: str) -> bool:  # type: ignore[override]
+        return str.startswith(self, part) or self.flat.startswith(_one_line(part))
+
+    def endswith(self, part: str) -> bool:  # type: ignore[override]
+        return str.endswith(self, part) or self.flat.endswith(_one_line(part))
+
+    def count(self, part: str) -> int:  # type: ignore[override]
+        return max(str.count(self, part), self.flat.count(_one_line(part)) if part.split() else 0)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
 @dataclass
 class Cell:
     """One executed cell and its outputs."""
@@ -88,18 +118,18 @@ class Cell:
         return self.outputs[-1]
 
     @property
-    def text(self) -> str:
+    def text(self) -> Shown:
         """Everything but the error as plain text, in order."""
-        return "".join(_plain(output) for output in self.outputs if output["kind"] != "error")
+        return Shown("".join(_plain(output) for output in self.outputs if output["kind"] != "error"))
 
     @property
     def lines(self) -> list[str]:
         """The lines of `text`."""
         return self.text.splitlines()
 
-    def stream(self, name: str) -> str:
+    def stream(self, name: str) -> Shown:
         """What went to stdout or stderr."""
-        return "".join(output["text"] for output in self.outputs if output["kind"] == name)
+        return Shown("".join(output["text"] for output in self.outputs if output["kind"] == name))
 
     @property
     def error(self) -> dict[str, Any] | None:
@@ -107,9 +137,9 @@ class Cell:
         return next((output for output in self.outputs if output["kind"] == "error"), None)
 
     @property
-    def error_text(self) -> str:
+    def error_text(self) -> Shown:
         """The error as shown, without colours; empty if there was none."""
-        return _COLOUR.sub("", "\n".join(self.error["traceback"])) if self.error else ""
+        return Shown(_COLOUR.sub("", "\n".join(self.error["traceback"])) if self.error else "")
 
 
 @dataclass

@@ -23,7 +23,7 @@ def test_any_bytes_may_be_in_the_folders_name_and_the_environment_and_the_folder
         "[0] (2, True)",
         "[1] (2, False)",
     ]
-    said = notebook.run("%distributed run train.py", fails=True).error_text
+    said = notebook.run("%distributed run train.py", fails=True).error_text.flat
     assert (
         said == "ScriptError: There is no script 'train.py' in this notebook's folder, which does not exist any more; "
         "nothing was run."

@@ -97,8 +97,8 @@ net = Net()""")
 
 
 def test_a_variable_that_hides_a_name_is_marked_and_told_of_once(four: Notebook) -> None:
-    told = "nbcomm: on ranks 0-3 rank is a variable of yours that hides nbcomm's; del rank gives that back.\n"
-    assert four.run("%%distributed\nrank = 5").text == told
+    told = "nbcomm: on ranks 0-3 rank is a variable of yours that hides nbcomm's; del rank gives that back."
+    assert four.run("%%distributed\nrank = 5").text.flat == told
     assert (
         "\nrank hides that of nbcomm, which the next cell has again after: del rank\n"
         in four.run("%distributed who").text
@@ -107,11 +107,13 @@ def test_a_variable_that_hides_a_name_is_marked_and_told_of_once(four: Notebook)
     four.run("%%distributed\ndel rank")
     assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
     four.run("rank, world_size = 5, 4")
-    assert four.run("%distributed push rank world_size").text == told, "the number of ranks is the same"
+    assert four.run("%distributed push rank world_size").text.flat == told, "the number of ranks is the same"
     failed = four.run("%%distributed\ndef third(): return [1, 2][rank]\nthird()", fails=True)
     assert failed.text == "", "told once"
     four.run("%%distributed\ndel rank, world_size, third")
-    assert four.run("%%distributed\nfor rank in range(world_size): pass").text == told.replace("ranks 0-3", "ranks 0-2")
+    assert four.run("%%distributed\nfor rank in range(world_size): pass").text.flat == told.replace(
+        "ranks 0-3", "ranks 0-2"
+    )
     assert four.run("%%distributed\nfor rank in range(world_size): pass").text == "", "told once"
     four.run("%%distributed\ndel rank")
 
@@ -127,8 +129,8 @@ def test_a_variable_of_the_same_value_hides_nothing(four: Notebook, code: str) -
 
 
 def test_a_function_of_the_users_own_that_hides_a_collective_is_told_of_once(four: Notebook) -> None:
-    told = "nbcomm: on ranks 0-3 gather is a function of yours that hides nbcomm's; del gather gives that back.\n"
-    assert four.run("%%distributed\ndef gather(x, y): return x + y").text == told
+    told = "nbcomm: on ranks 0-3 gather is a function of yours that hides nbcomm's; del gather gives that back."
+    assert four.run("%%distributed\ndef gather(x, y): return x + y").text.flat == told
     assert four.run("%%distributed\ngather(1, 2), all_reduce(1)").text == "[0-3] (3, 4)\n"
     assert four.run("%%distributed\ngather(1)", fails=True).text == ""
     four.run("%%distributed\ndel gather")
@@ -136,10 +138,8 @@ def test_a_function_of_the_users_own_that_hides_a_collective_is_told_of_once(fou
 
 def test_what_a_name_that_may_be_a_good_one_hides_is_told_of_where_it_fails(four: Notebook) -> None:
     assert four.run("%%distributed\nsplit = 0.8\nall_reduce(1) * split").text == "[0-3] 3.2\n"
-    shown = four.run("%%distributed\nsplit([1, 2])", fails=True).text
-    assert (
-        shown == "nbcomm: on ranks 0-3 split is a variable of yours that hides nbcomm's; del split gives that back.\n"
-    )
+    shown = four.run("%%distributed\nsplit([1, 2])", fails=True).text.flat
+    assert shown == "nbcomm: on ranks 0-3 split is a variable of yours that hides nbcomm's; del split gives that back."
     four.run("%%distributed\ndel split")
 
 

@@ -109,8 +109,8 @@ def test_another_kernel_takes_them_up_under_their_names(open_notebook: Callable[
     assert set(own) <= set(ids)
     refused = notebook.run("%distributed attach", fails=True).error_text
     assert "There are 2 worlds of this notebook to choose from; type %distributed attach ID:" in refused
-    mine = {line.split(":")[0].strip() for line in refused.splitlines() if line.endswith(", of this notebook")}
-    assert mine == set(own), "two are its own, and nothing says which of them is meant"
+    mine = re.findall(r"(\w+): [^:]*, of this notebook", refused.flat)
+    assert {*mine} == {*own}, "two are its own, and nothing says which of them is meant"
     for identity in own:
         assert "Attached to" in notebook.run(f"%distributed attach {identity}").text
     assert notebook.run("%%distributed --world b\nkept").text == "[0] 7\n"

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ...durations import duration
 from ...errors import StartError, StateError
 from ...launch.discovery import FoundWorld, find_worlds
 from ...launch.head import Head
 from ...launch.working_folder import here, written
 from ...node.seed import client as seed
-from ...panel.words import duration
 from ...world_dir import WorldDir, telling_of_room
 from ..cluster.wishes import Progress, Wishes, check, check_here
 from . import buttons

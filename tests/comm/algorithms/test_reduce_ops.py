@@ -36,7 +36,7 @@ def test_torchs_own_reduce_ops_are_read(name):
     assert reduce_ops.parse(dist.ReduceOp(getattr(dist.ReduceOp, name))).name == expected
 
 
-@pytest.mark.parametrize("op", ["summ", "", "average", 3, None, sum, dist.ReduceOp.PREMUL_SUM])
+@pytest.mark.parametrize("op", ["summ", "", "average", 3, None, all, dist.ReduceOp.PREMUL_SUM])
 def test_an_unknown_op_names_the_valid_ones(op):
     with pytest.raises(
         OpError, match=r"sum, mean \(or avg\), min, max, product \(or prod\), band, bor or bxor"
