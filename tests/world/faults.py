@@ -24,6 +24,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from nbcomm.rank_spec import named
+from nbcomm.sentences import in_one_line
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Cell, Notebook
@@ -332,8 +333,10 @@ def _mend(notebook: Notebook, fault: Fault, world: World) -> None:
 
 
 def _sentence(shown: str, fault: Fault) -> str:
-    """The line that tells it, without addresses and colours."""
-    lines = [line for line in shown.splitlines() if fault.sees in line]
+    """The error or the line that tells it, in one line of limited length."""
+    errors = [error[0] for block in re.split(r"\n\s*\n", shown) if (error := re.search(r"(?ms)^\w+Error: .*", block))]
+    said = [in_one_line(error) if "\n  " in error else " ".join(error.split()) for error in errors]
+    lines = [line for line in [*said, *shown.splitlines()] if fault.sees in line]
     line = next((line for line in lines if not line.startswith("CellError")), lines[0] if lines else shown)
     line = re.sub(r"\s+", " ", line.strip())
     return line if len(line) < 240 else line[:239] + "…"
