@@ -9,7 +9,7 @@ import msgspec
 from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
 from ...rank_spec import capital, ends_of, others_stopped, together
-from ...sentences import in_one_line
+from ...sentences import in_one_line, wrapped
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
 
@@ -49,7 +49,7 @@ def _ended(ranks: Sequence[int], causes: Mapping[int, str]) -> str:
 
 def dead(sentence: str) -> Failure:
     """Return the failure of who will never answer."""
-    return Failure(_DEATH, sentence, f"{_DEATH}: {sentence}")
+    return Failure(_DEATH, sentence, wrapped(f"{_DEATH}: {sentence}"))
 
 
 def with_deaths_together(
