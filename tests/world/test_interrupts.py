@@ -423,6 +423,27 @@ def test_an_interrupt_waits_until_a_library_has_been_imported(four: Notebook, in
     assert four.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
+def test_an_interrupt_that_is_repeated_before_its_handler_has_ended_is_not_lost(four: Notebook) -> None:
+    # On a busy machine the thread that repeats it did so while the handler still waited for that thread to start.
+    code = """
+    %%distributed
+    import signal, sys, threading, time
+    class Slow(threading.Timer):
+        def start(self):
+            threading.Timer = Slow.__base__
+            super().start()
+            self.join(0.5)
+    threading.Timer = Slow
+    body = "import signal\\nsignal.raise_signal(signal.SIGINT)\\nwhole.append(1)"
+    whole = []
+    exec(compile(body, f"{sys.prefix}/slow.py", "exec"), {"__name__": "slow", "whole": whole})
+    for _ in range(2000): time.sleep(0.01)
+    """
+    cell = four.run(textwrap.dedent(code).strip(), fails=True)
+    assert "KeyboardInterrupt" in cell.error_text
+    assert four.run("%%distributed\nlen(whole), all_reduce(1)").text == "[0-3] (1, 4)\n"
+
+
 def test_an_interrupt_that_hits_the_handler_of_another_does_not_break_an_import(four: Notebook) -> None:
     # The handler of the first begins the thread that repeats it; there the second was taken for one outside the import.
     code = """

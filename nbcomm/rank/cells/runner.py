@@ -462,10 +462,14 @@ def _interrupt_soon() -> None:
         raise
 
 
+_DEAF = (_swallowed.__code__, CellRunner.interrupt.__code__)
+
+
 def _interrupt_again(main: int) -> None:
     global _due  # noqa: PLW0603
-    # Where machines are busy, it may still wait for this very thread to start; a child has no handler that sees that.
-    while _inside(sys._current_frames().get(main), _swallowed.__code__):  # noqa: SLF001 - the only way
+    # Where machines are busy, it may still wait for this very thread to start: there the signal would be lost, in what
+    # discards it or in the handler of the one before. A child has no handler that sees that.
+    while any(_inside(sys._current_frames().get(main), code) for code in _DEAF):  # noqa: SLF001 - the only way
         time.sleep(_MOMENT)
     _due = 0  # before: the signal may be put off once more
     signal_main()
