@@ -24,7 +24,7 @@ from dataclasses import astuple, dataclass
 from pathlib import Path
 
 from nbcomm.rank_spec import named
-from nbcomm.sentences import in_one_line
+from nbcomm.sentences import WIDTH, in_one_line
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Cell, Notebook
@@ -332,11 +332,24 @@ def _mend(notebook: Notebook, fault: Fault, world: World) -> None:
     _mended = time.monotonic() - began
 
 
+def _unbroken(shown: str) -> list[str]:
+    """The lines of a text, each with those that it goes on in: the next word had no room in it."""
+    lines: list[str] = []
+    last = ""
+    for line in shown.splitlines():
+        if last and line.strip() and len(f"{last} {line.split()[0]}") > WIDTH:
+            lines[-1] += f" {line.strip()}"
+        else:
+            lines.append(line)
+        last = line
+    return lines
+
+
 def _sentence(shown: str, fault: Fault) -> str:
     """The error or the line that tells it, in one line of limited length."""
     errors = [error[0] for block in re.split(r"\n\s*\n", shown) if (error := re.search(r"(?ms)^\w+Error: .*", block))]
     said = [in_one_line(error) if "\n  " in error else " ".join(error.split()) for error in errors]
-    lines = [line for line in [*said, *shown.splitlines()] if fault.sees in line]
+    lines = [line for line in [*said, *_unbroken(shown)] if fault.sees in line]
     line = next((line for line in lines if not line.startswith("CellError")), lines[0] if lines else shown)
     line = re.sub(r"\s+", " ", line.strip())
     return line if len(line) < 240 else line[:239] + "…"
