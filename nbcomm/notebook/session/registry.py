@@ -318,7 +318,23 @@ def left_of_mine(name: str | None = None) -> str:
     Args:
         name: only of the one with this name; empty for that without one.
     """
-    mine = [world for world in left_behind() if _is_mine(world)]
+    return _of_mine(left_behind(), name)
+
+
+def left_worlds() -> list[str]:
+    """Tell of all worlds that kernels have left, and how to take them; of this notebook's own first."""
+    free = left_behind()  # once: each world is asked
+    others = [
+        f"Another kernel{_of_notebook(world)} left {_titled(world)} running, for {duration(world.left)} more: type "
+        f"%distributed attach {world.home.id} to attach to them."
+        for world in free
+        if not _is_mine(world)
+    ]
+    return [*filter(None, [_of_mine(free)]), *others]
+
+
+def _of_mine(free: Sequence[FoundWorld], name: str | None = None) -> str:
+    mine = [world for world in free if _is_mine(world)]
     return "\n".join(
         f"An earlier kernel of this notebook left {_titled(world)}, with their variables.\n"
         f"They run for {duration(world.left)} more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
@@ -326,16 +342,6 @@ def left_of_mine(name: str | None = None) -> str:
         for world in mine
         if name in (None, world.info.name)
     )
-
-
-def left_by_others() -> list[str]:
-    """Tell of the worlds that kernels of other notebooks have left, and how to take them."""
-    return [
-        f"Another kernel{_of_notebook(world)} left {_titled(world)} running, for {duration(world.left)} more: type "
-        f"%distributed attach {world.home.id} to attach to them."
-        for world in left_behind()
-        if not _is_mine(world)
-    ]
 
 
 def _titled(world: FoundWorld) -> str:
@@ -372,7 +378,7 @@ def current(name: str = "") -> Session:
     if session is not None:
         return session
     if left := left_of_mine(name):
-        raise StateError(f"No world{f' {name!r}' * bool(name)} is running in this kernel. \n{left}\n{_FOR_NEW}")
+        raise StateError(f"No world{f' {name!r}' * bool(name)} is running in this kernel.\n{left}\n{_FOR_NEW}")
     if name:
         others = ", ".join(session.name for session in running() if session.name)
         there = f" There {_are(len(others.split(', ')), 'world')} with a name: {others}." if others else ""

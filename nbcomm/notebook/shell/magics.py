@@ -192,7 +192,7 @@ class DistributedMagics(Magics):
         if self._announced:
             return
         self._announced = True
-        for told in filter(None, [registry.left_of_mine(), *registry.left_by_others()]):
+        for told in registry.left_worlds():
             print(wrapped(told))
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
