@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -58,6 +59,19 @@ def meant(word: str, names: Iterable[str] = ALL) -> str:
     same = [name for name in there if _bare(name) == bare]
     near = same or difflib.get_close_matches(word.lower(), there, 1, 0.8)
     return near[0] if near else ""
+
+
+_FROM_US = re.compile(r"cannot import name '(\w+)' from 'nbcomm'")
+
+
+def imported_from_us(error: BaseException) -> str:
+    """Return the name of a cell whose import from nbcomm has failed with this error; empty if that is not the reason.
+
+    >>> imported_from_us(ImportError("cannot import name 'all_reduce' from 'nbcomm' (…)"))
+    'all_reduce'
+    """
+    found = _FROM_US.search(str(error))
+    return found[1] if found is not None and found[1] in ALL else ""
 
 
 def _bare(name: str) -> str:

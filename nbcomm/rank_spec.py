@@ -185,8 +185,12 @@ def others_stopped(others: int, culprits: int) -> str:
     >>> others_stopped(15, 1), others_stopped(1, 2)
     ('15 others were stopped for it', '1 other was stopped for them')
     """
-    who = "1 other was" if others == 1 else f"{others} others were"
-    return f"{who} stopped for {'it' if culprits == 1 else 'them'}"
+    return f"{others_were(others)} stopped for {'it' if culprits == 1 else 'them'}"
+
+
+def others_were(count: int) -> str:
+    """Begin a sentence about some other ranks: ``1 other was``, ``15 others were``."""
+    return "1 other was" if count == 1 else f"{count} others were"
 
 
 def listed(clauses: Sequence[str]) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from ..protocol import PendingCall
 from ..protocol.rank_lists import read
 from ..rank_spec import named, said_of, together
-from ..sentences import WIDTH, rows
+from ..sentences import WIDTH, rows, wrapped
 from .wait_graph import ENDED, Absentees, Need, RankReport, WorldReport
 
 _SENTENCES = 3
@@ -165,8 +165,7 @@ def _why(world: WorldReport) -> tuple[str, str, list[int]]:
     more = sum(len(story) for story in stories[_SENTENCES:])
     if more:
         sentences.append(f"And {more} more call{'s' if more > 1 else ''} can never complete.")
-    remedy = [row for line in _remedy(world, stories[0]).splitlines() for row in textwrap.wrap(line, WIDTH)]
-    return "\n".join(sentences), "\n".join(remedy), _guilty(world, stories)
+    return "\n".join(sentences), wrapped(_remedy(world, stories[0])), _guilty(world, stories)
 
 
 def _guilty(world: WorldReport, stories: Iterable[Sequence[_Knot]]) -> list[int]:
@@ -266,7 +265,7 @@ def _around(world: WorldReport, cycle: Sequence[_Knot]) -> str:
 def _told(world: WorldReport, knot: _Knot, why: Sequence[str]) -> str:
     """Write what can never complete, then in a row each who waits in it, and why."""
     op = knot.need.op
-    about = "; ".join(filter(None, (_short(op.what), f"tag {op.tag}" if op.kind != "collective" and op.tag else "")))
+    about = "; ".join(filter(None, (_short(op.what), _tag(op))))
     head = f"{_name(world, op)}{f' ({about})' if about else ''} can never complete:"
     calls = ""
     if knot.others:
@@ -276,7 +275,7 @@ def _told(world: WorldReport, knot: _Knot, why: Sequence[str]) -> str:
     begun_in = "begun in" if op.number else "begun there in"
     alike = together(knot.ranks, [(op.line, op.begun) for op in ops])
     waits = [
-        f"{named(some)} wait{'s' if len(some) == 1 else ''} in it{calls}"
+        said_of(some, f"waits in it{calls}")
         + "".join(f", {word} {_short(line)}" for word, line in ((begun_in, begun), ("in", line)) if line)
         for (line, begun), some in alike.items()
     ]
@@ -389,11 +388,14 @@ def _culprits(world: WorldReport, ranks: Sequence[int]) -> str:
 
 def _call(world: WorldReport, op: PendingCall) -> str:
     """Describe a call, and where it is made: ``all_reduce #3 of the world (line 2: all_reduce(x))``."""
-    tag = f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
     begun = f"begun in {_short(op.begun)}" if op.begun else ""
-    about = "; ".join(part for part in (tag, begun, _short(op.line)) if part)
+    about = "; ".join(filter(None, (_tag(op), begun, _short(op.line))))
     name = _name(world, op)
     return f"{name} ({about})" if about else name
+
+
+def _tag(op: PendingCall) -> str:
+    return f"tag {op.tag}" if op.kind != "collective" and op.tag else ""
 
 
 def _name(world: WorldReport, op: PendingCall) -> str:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from ..analysis.story import Ladder, Past, Rung, Timeline
 from ..durations import duration
 from ..rank_spec import fold, others_stopped, said_of
+from ..short_repr import shortened
 
 STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "dead")
 
@@ -178,7 +179,7 @@ def _phrase(state: str, some: Sequence[RankView], now: float) -> str:
     since = duration(now - min(view.since for view in some))
     notes = {_note(view) for view in some}
     note = notes.pop() if len(notes) == 1 else ""
-    note = note if len(note) <= _NOTE else note[: _NOTE - 1] + "…"
+    note = shortened(note, _NOTE)
     if state == "dead":
         return said_of([view.rank for view in some], note or "died", named)
     note = f" ({note})" if note else ""

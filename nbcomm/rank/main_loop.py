@@ -314,11 +314,10 @@ class MainLoop:
             )
             done = msgspec.structs.replace(done, broken=broken, doing=doing)
             notes += self._remarks(message)
-        if not isinstance(message, Run) or message.script is not None:
-            with self._faults.beside("what the cell may lack could not be told", notes.append):
+        with self._faults.beside("what the cell may lack could not be told", notes.append):
+            if not isinstance(message, Run) or message.script is not None:
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
-        if isinstance(message, Run) and message.script is None:
-            with self._faults.beside("what the cell may lack could not be told", notes.append):
+            else:
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
                 notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
                 if error and self.runner.error is not None:

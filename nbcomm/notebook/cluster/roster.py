@@ -16,7 +16,7 @@ from ...panel import RankView
 from ...panel.words import STOPPED_FOR
 from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
-from ...rank_spec import listed, named, together
+from ...rank_spec import listed, named, said_of, together
 from ..output.failures import first_line
 
 _STOPPED = (psutil.STATUS_STOPPED, psutil.STATUS_TRACING_STOP)
@@ -337,4 +337,4 @@ def imports_of(importing: Mapping[int, str]) -> str:
     'ranks 0,2 are importing sympy and rank 1 is importing pandas'
     """
     alike = together([*importing], [*importing.values()])
-    return listed([f"{named(who)} {'are' if len(who) > 1 else 'is'} importing {what}" for what, who in alike.items()])
+    return listed([said_of(who, f"is importing {what}") for what, who in alike.items()])

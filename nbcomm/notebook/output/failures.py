@@ -8,7 +8,7 @@ import msgspec
 
 from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
-from ...rank_spec import capital, ends_of, others_stopped, together
+from ...rank_spec import capital, ends_of, others_stopped, others_were, together
 from ...sentences import in_one_line, wrapped
 from ...short_repr import shortened, without_addresses
 from ..display.displays import label
@@ -109,9 +109,7 @@ def cell_error(
     more = [f"and {len(own) - _NAMED} more"] if len(own) > _NAMED else []
     count, total = len(failures) - len(others), len(world_ranks)
     more += [others_stopped(n, count)] if (n := len(others.difference(interrupted))) else []
-    more += (
-        [f"{n} {'others were' if n > 1 else 'other was'} interrupted"] if (n := len(others & {*interrupted})) else []
-    )
+    more += [f"{others_were(n)} interrupted"] if (n := len(others & {*interrupted})) else []
     failed = f"{count} of {total} rank{'s' if total > 1 else ''} failed: "
     rendered = []
     for i, (failure, ranks) in enumerate(ordered):

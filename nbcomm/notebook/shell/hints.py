@@ -18,10 +18,10 @@ from typing import Any
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ...cell_names import ALL, meant
+from ...cell_names import ALL, imported_from_us, meant
 from ...errors import CellError, StateError
 from ...faults import Faults
-from ...rank_spec import capital, named
+from ...rank_spec import capital, named, said_of
 from ...sentences import wrapped
 from ...short_repr import shortened
 from ..session import registry
@@ -39,7 +39,6 @@ _APART = re.compile(r"\s*(%%?)\s+(distributed|local)\b")
 _ONE_SIGN = re.compile(r"\s*%distributed[ \t]*\n")
 _MISPLACED = re.compile(r"\s*%%(distributed|local)\b")
 _UNKNOWN = re.compile(r"NameError: name '(\w+)' is not defined")
-_FROM_US = re.compile(r"cannot import name '(\w+)' from 'nbcomm'")
 _TWO = "begin it with %%distributed, with two percent signs"
 _LONGEST = 40
 
@@ -67,10 +66,8 @@ def hint(code: str, error: BaseException | None, *, local: bool = False, holders
             error.name or "", holders, "remove %%local from" if local else "put %%distributed on the first line of"
         )
     if isinstance(error, ImportError):
-        found = _FROM_US.search(str(error))
-        return (
-            f"{found[1]} is not imported: %%distributed cells have it by its name." if found and found[1] in ALL else ""
-        )
+        imported = imported_from_us(error)
+        return f"{imported} is not imported: %%distributed cells have it by its name." if imported else ""
     if isinstance(error, UsageError):  # IPython's
         return _misplaced(lines) or _misspelt(code)
     return _misplaced(lines[:1]) if isinstance(error, IndentationError) else ""
@@ -84,7 +81,7 @@ def _of_name(name: str, holders: Holders, first_line: str) -> str:
         return f"{name} exists only on the ranks: {first_line} this cell."
     ranks = holders(name) if name else []
     if ranks:
-        have = f"{capital(named(ranks))} {'has' if len(ranks) == 1 else 'have'} a variable {name}"
+        have = capital(said_of(ranks, f"has a variable {name}"))
         return (
             f"{have}, but the notebook does not: {first_line} this cell, or copy the value here with "
             f"%distributed pull {name}."
@@ -135,7 +132,7 @@ def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders, left:
     name = found[1]
     ranks = holders(name)
     if ranks:
-        only = f"Only {named(ranks)} {'has' if len(ranks) == 1 else 'have'} a variable {name}"
+        only = f"Only {said_of(ranks, f'has a variable {name}')}"
         sent = f"{name} = broadcast({name} if rank == {ranks[0]} else None, {ranks[0]})"
         # A script, which has no variables of cells, may fail where they exist.
         return "" if {*error.ranks} <= {*ranks} else f"{only}: set it on all ranks, or send it to them by {sent}."

@@ -11,13 +11,12 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...cell_names import ALL, METHODS, PROPERTIES, meant
+from ...cell_names import ALL, METHODS, PROPERTIES, imported_from_us, meant
 from ...errors import CollectiveError
 from . import none_results
 from .none_results import Statement
 
 _NO_GPU = re.compile(r"not compiled with CUDA|_cuda_setDevice|no NVIDIA driver|No CUDA GPUs")
-_FROM_US = re.compile(r"cannot import name '(\w+)' from 'nbcomm'")
 
 
 def remedies(error: BaseException, shell: Any) -> list[str]:
@@ -44,8 +43,8 @@ def _of_message(error: BaseException, scope: dict[str, Any]) -> str:
     if _NO_GPU.search(str(error)) and device is not None and device.type == "cpu":
         return f'there is no GPU: write device, which is {device} here, in place of "cuda" or the number of a GPU.'
     if isinstance(error, ImportError):
-        imported = _FROM_US.search(str(error))
-        return f"{imported[1]} needs no import: cells have it by its name." if imported and imported[1] in ALL else ""
+        imported = imported_from_us(error)
+        return f"{imported} needs no import: cells have it by its name." if imported else ""
     if isinstance(error, AttributeError):
         return _of_attribute(error, scope)
     step = error.__traceback__
