@@ -34,6 +34,10 @@ class CapturedFile:
         name: of the stream.
         path: of the file.
         say: called with a sentence when what is written is lost, or may be.
+
+    Attributes:
+        own: a descriptor of the file that nobody else uses.
+        known: its size when all of it was read, or was what `keep` wrote: at another size it has something new.
     """
 
     def __init__(self, descriptor: int, name: str, path: Path, say: Callable[[str], object] = lambda _: None) -> None:
@@ -47,7 +51,8 @@ class CapturedFile:
         self._read = 0
         self._punched = 0
         self._rest = b""
-        self._own = -1
+        self.own = -1
+        self.known = 0
         self._skipped: deque[tuple[int, int]] = deque()  # from where to where it has what `keep` wrote
 
     def claim(self) -> None:
@@ -55,8 +60,8 @@ class CapturedFile:
         if self._file >= 0:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        self._own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
-        self._read = self._punched = self.size()  # an earlier process of this rank has written the rest
+        self.own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
+        self._read = self._punched = self.known = self.size()  # an earlier process of this rank has written the rest
         self.reserve()
         os.dup2(self._file, self.descriptor)
 
@@ -118,9 +123,11 @@ class CapturedFile:
             return  # it is shown all the same; what is left is for those whose text is nowhere else
         with suppress(OSError):  # the disk is full
             while data:
-                count = os.write(self._own, data)
-                end = os.lseek(self._own, 0, os.SEEK_CUR)
+                count = os.write(self.own, data)
+                end = os.lseek(self.own, 0, os.SEEK_CUR)
                 self._skipped.append((end - count, end))
+                if end - count == self.known:
+                    self.known = end
                 data = data[count:]
 
     @property
@@ -135,7 +142,13 @@ class CapturedFile:
 
     def size(self) -> int:
         """Return how many bytes have been written in all."""
-        return os.fstat(self._file).st_size if self._file >= 0 else 0
+        return os.lseek(self.own, 0, os.SEEK_END) if self._file >= 0 else 0
+
+    def note_read(self, size: int) -> None:
+        """Note that it was read up to this size, if it was: `read` may stop before, at a character that is cut."""
+        self._skip()
+        if self._read >= size:
+            self.known = self._read
 
     def read(self, until: int, *, final: bool) -> str:
         """Return new text, up to a size and at most a chunk; an incomplete character waits unless final."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextvars
 import threading
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 from ipykernel.jsonutil import encode_images
@@ -35,6 +35,9 @@ class Outlet:
         changes: how often it has taken something.
     """
 
+    any_used: ClassVar[bool] = False
+    """Whether any has been open in this process: each print asks."""
+
     def __init__(self, outputs: Iterable[dict[str, Any]] = ()) -> None:
         self.is_open = False
         self.changes = 0
@@ -53,6 +56,7 @@ class Outlet:
 
     def join(self) -> None:
         """Take what this context shows, too, or once more."""
+        Outlet.any_used = True
         _open.set((*_open.get(), self))
 
     def leave(self) -> None:
@@ -118,6 +122,8 @@ class _Output:
 
 def current() -> Outlet | None:
     """Return the outlet that takes what this context shows; None if that goes to its cell."""
+    if not Outlet.any_used:
+        return None
     outlets = _open.get() or getattr(threading.current_thread(), _STARTED_IN, ())
     return next((outlet for outlet in reversed(outlets) if outlet.is_open), None)
 

@@ -150,7 +150,8 @@ class OutSide(Side):
         """Show a text in the cell that it belongs to."""
         if not isinstance(text, str):
             raise TypeError(f"write() argument must be str, not {type(text).__name__}")
-        self._check_open()
+        if self._bytes.shut:
+            self._check_open()
         capture = self._capture
         if capture.in_child:
             count = self._in_lines().write(text)

@@ -8,6 +8,7 @@ import errno
 import io
 import os
 import pickle
+import random
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,36 @@ def test_python_descriptors_and_children_in_order() -> None:
         return texts(capture)
 
     assert in_child(body) == [("stdout", "one\ntwo\nthree\nfour\nfive\n", False)]
+
+
+def test_each_streams_order_is_kept_whatever_writes_to_it() -> None:
+    def body(capture: Capture) -> Any:
+        chosen, wrong = random.Random(7), []  # noqa: S311 - no secret
+        for run in range(1, 200):
+            expected: dict[str, str] = {"stdout": "", "stderr": ""}
+            shown: list[tuple[str, str, bool]] = []
+            with capture.of_run(run):
+                for number in range(chosen.randrange(40)):
+                    name = chosen.choice(["stdout", "stdout", "stderr"])
+                    text = f"{number}é"
+                    expected[name] += text
+                    how = chosen.choice(["print", "print", "flush", "descriptor", "half"])
+                    if how in ("print", "flush"):
+                        print(text, end="", file=getattr(sys, name), flush=how == "flush")
+                    elif how == "descriptor":
+                        os.write(1 if name == "stdout" else 2, text.encode())
+                    else:  # a character in two parts, as a child writes it whose buffer is full
+                        for part in (text.encode()[:-1], text.encode()[-1:]):
+                            os.write(1 if name == "stdout" else 2, part)
+                    if not chosen.randrange(8):
+                        shown += texts(capture, run, end=False)
+                shown += texts(capture, run)
+            found = {name: "".join(text for its, text, _ in shown if its == name) for name in expected}
+            if found != expected:
+                wrong.append((run, found, expected))
+        return wrong
+
+    assert in_child(body) == []
 
 
 def test_streams_are_kept_apart_and_in_order() -> None:
