@@ -43,6 +43,17 @@ def prefixed(prefix: str, text: str) -> str:
     return f"{prefix} {text}\n"
 
 
+def prefixed_block(prefix: str, text: str) -> str:
+    r"""Return whole lines, each after a prefix, as `prefixed` returns one.
+
+    >>> prefixed_block("[0]", "a\n\nb\n")
+    '[0] a\n[0]\n[0] b\n'
+    """
+    if text.startswith("\n") or "\n\n" in text:
+        return "".join([prefixed(prefix, line) for line in text[:-1].split("\n")])
+    return f"{prefix} {text[:-1]}".replace("\n", f"\n{prefix} ") + "\n"
+
+
 class _Group(NamedTuple):
     ranks: tuple[int, ...]
     value: Version

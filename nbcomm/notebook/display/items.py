@@ -5,6 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import deque
+from collections.abc import Iterable, Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -28,6 +31,26 @@ class Line(NamedTuple):
 
     stream: str
     text: str
+
+
+class Block(NamedTuple):
+    """Whole lines of text, as they came; they are taken apart when somebody asks for one of them."""
+
+    stream: str
+    text: str
+    size: int  # how many
+
+    def lines(self) -> list[Line]:
+        """Return its lines."""
+        return lines_of(self.stream, self.text[:-1].split("\n"))
+
+
+_make_line = partial(tuple.__new__, Line)
+
+
+def lines_of(stream: str, texts: Iterable[str]) -> list[Line]:
+    """Return lines of a stream; at a third of the time that `Line` takes for each."""
+    return list(map(_make_line, zip(repeat(stream), texts, strict=False)))
 
 
 class Version(NamedTuple):
@@ -182,3 +205,31 @@ class FoldedItem:
 
     def __repr__(self) -> str:
         return f"FoldedItem({self.ranks}, {self.piece!r})"
+
+    def entries(self) -> list[FoldedItem]:
+        """Return it as the one entry that it is."""
+        return [self]
+
+
+class FoldedBlock(NamedTuple):
+    """Many lines that the same ranks agree on."""
+
+    ranks: tuple[int, ...]
+    block: Block
+
+    def entries(self) -> list[FoldedItem]:
+        """Return one entry for each line."""
+        return [FoldedItem(self.ranks, line, {}) for line in self.block.lines()]
+
+
+class FoldedLines(NamedTuple):
+    """Many lines in their order, each with the ranks that agree on it."""
+
+    lines: Sequence[tuple[tuple[int, ...], Line]]
+
+    def entries(self) -> list[FoldedItem]:
+        """Return one entry for each line."""
+        return [FoldedItem(ranks, line, {}) for ranks, line in self.lines]
+
+
+Folded = FoldedItem | FoldedBlock | FoldedLines

@@ -53,6 +53,15 @@ class Screen:
             self.freeze()
             self._next_update = max(self._next_update, now + self._backoff)
 
+    def write_many(self, stream: str, text: str) -> None:
+        """Do the same with many lines: one by one as long as there is a live part, which takes some of them."""
+        at = 0
+        while self._live is not None and at < len(text):
+            begin, at = at, text.find("\n", at) + 1
+            self.write(stream, text[begin:at])
+        if at < len(text):
+            self._unsent.append((stream, text[at:] if at else text))
+
     def live(self, tail: Sequence[str | ScreenPicture]) -> None:
         """Show what may still change, after all that is settled."""
         if not self.area.updates:

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable
 
 from ...protocol import Clear, CommFromRank, Display, Item, Result, Text
-from .items import Line, Piece, Rich, version
+from .items import Block, Line, Piece, Rich, lines_of, version
 
 _TOKEN = re.compile(
     r"\r|\x08|\x1b\[([0-9;?]*)([ -/]*[@-~])|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b.|[^\r\x08\x1b]+", re.DOTALL
@@ -40,6 +40,7 @@ class LineReader:
         self._held = ""  # the start of an escape sequence, or a \r that may be half of \r\n
         self._style = ""  # the colours that are on at the start of the line
         self._raw: list[str] = []  # the unfinished line, if it is not a bar
+        self._raw_style = False  # whether that may have colours
         self._bar: _Bar | None = None
         self._above: list[_Bar] = []
         self._below: list[_Bar] = []
@@ -63,21 +64,33 @@ class LineReader:
 
     def feed(self, text: str) -> list[str]:
         """Read a chunk; return the lines that it completes, without their newlines."""
+        lines, whole = self.read(text)
+        return [*lines, *whole[:-1].split("\n")] if whole else lines
+
+    def read(self, text: str) -> tuple[list[str], str]:
+        """Read a chunk as `feed` does; return the lines that it completes, and the text of those behind them.
+
+        Plain text, as most is, is not taken apart: it is whole lines, with their newlines.
+        """
         plain = "\x1b" not in text and "\r" not in text and "\b" not in text
-        if plain and not self._held and not self._style and not self.is_bar:
-            lines = text.split("\n")
-            rest = lines.pop()
-            if lines and self._raw:
-                self._raw.append(lines[0])
-                lines[0] = self._end()
-            if rest:
-                self._raw.append(rest)
-            return lines
+        if not plain or self._held or self._style or self._raw_style or self.is_bar:
+            return self._read_moves(text), ""
+        begin, end = 0, text.rfind("\n") + 1
+        lines = []
+        if end and self._raw:
+            begin = text.index("\n") + 1
+            self._raw.append(text[: begin - 1])
+            lines.append(self._end())
+        if end < len(text):
+            self._raw.append(text[end:])
+        return lines, text[begin:end]
+
+    def _read_moves(self, text: str) -> list[str]:
         text = self._held + text
         cut = _CUT.search(text)
         self._held = text[cut.start() :] if cut and len(cut[0]) < _LONGEST_ESCAPE else ""
         text = text[: len(text) - len(self._held)].replace("\r\n", "\n")
-        lines = []
+        lines: list[str] = []
         for part in _ROWS.split(text):
             if part == "\n":
                 lines += self._down()
@@ -127,18 +140,19 @@ class LineReader:
         if self._bar is None:
             self._bar = _Bar(self._style)
             self._bar.write("".join(self._raw))
-            self._raw = []
+            self._raw, self._raw_style = [], False
         return self._bar
 
     def _write(self, part: str) -> None:
         if self._bar is None and not _MOVES.search(part):
             self._raw.append(part)
+            self._raw_style |= "\x1b" in part
         else:
             self._as_bar().write(part)
 
     def _end(self) -> str:
         line, self._style = _closed(self._style, "".join(self._raw))
-        self._raw = []
+        self._raw, self._raw_style = [], False
         return line
 
 
@@ -259,10 +273,30 @@ class Reader:
         self._streams: dict[str, LineReader] = {}
         self._begun: list[str] = []  # streams with an unfinished line, in the order in which these began
 
+    def read_text(self, item: Text) -> list[Line | Block]:
+        """Read a text; whole lines stay together."""
+        name, text = "stderr" if item.stream == "stderr" else "stdout", item.text
+        before: list[Line | Block] = [
+            Line(other, line) for other in self._begun if other != name for line in self._streams[other].release()
+        ]
+        reader = self._streams.get(name)
+        if reader is None:
+            reader = self._streams[name] = LineReader()
+        lines, whole = reader.read(text)
+        if (lines or whole) and name in self._begun:
+            self._begun.remove(name)
+        if reader.begun and name not in self._begun:
+            self._begun.append(name)
+        before += lines_of(name, lines)
+        if whole:
+            before.append(Block(name, whole, whole.count("\n")))
+        return before
+
     def read(self, item: Item) -> Iterable[Piece | Clear | Display]:
         """Read one item; a `Display` that is an update is returned unchanged, and so is a `Clear`."""
         if isinstance(item, Text):
-            return self._read_text("stderr" if item.stream == "stderr" else "stdout", item.text)
+            found = self.read_text(item)
+            return [line for piece in found for line in (piece.lines() if isinstance(piece, Block) else [piece])]
         if isinstance(item, Clear):
             self._streams.clear()
             self._begun.clear()
@@ -281,20 +315,6 @@ class Reader:
     def unfinished(self) -> list[Line]:
         """The unfinished lines so far, in the order in which they began."""
         return [Line(name, text) for name in self._begun for text in self._streams[name].unfinished]
-
-    def _read_text(self, name: str, text: str) -> list[Line]:
-        before = [
-            Line(other, line) for other in self._begun if other != name for line in self._streams[other].release()
-        ]
-        reader = self._streams.get(name)
-        if reader is None:
-            reader = self._streams[name] = LineReader()
-        lines = reader.feed(text)
-        if lines and name in self._begun:
-            self._begun.remove(name)
-        if reader.begun and name not in self._begun:
-            self._begun.append(name)
-        return [*before, *(Line(name, line) for line in lines)]
 
     def _finish(self, *, bars: bool) -> list[Line]:
         done: list[Line] = []

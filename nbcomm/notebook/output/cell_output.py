@@ -15,20 +15,22 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...faults import Faults
-from ...protocol import Clear, Display, Failure, Item
+from ...protocol import Clear, Display, Failure, Item, Text
 from ..display.area import Area
-from ..display.displays import label, prefixed
-from ..display.items import FoldedItem, Line, Piece, Rich, View
+from ..display.displays import label, prefixed, prefixed_block
+from ..display.items import Block, Folded, FoldedBlock, FoldedItem, FoldedLines, Line, Piece, Rich, View
 from ..display.live import ScreenPicture, text_bundle
 from ..display.terminal_lines import Reader
 from ..widgets.rows import CellWidgets, as_view
 from .cell_displays import CellDisplays
 from .cell_options import CellOptions
 from .execute_result import ResultScreen, Values, cell_area
-from .folding import WINDOW, Merger, Order, RankLane
+from .folding import WINDOW, Impatience, Merger, Order
+from .lanes import LaneView, RankLane
 from .last_cell import KeptArea
 from .late import LateOutput, is_late
 from .long_output import LongOutput
@@ -83,7 +85,7 @@ class CellOutput:
         self._readers = {rank: Reader() for rank in sorted(ranks)}
         self._ended: set[int] = set()
         self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
-        self._lines = LongOutput(self._screen.write)
+        self._lines = LongOutput(self._screen.write, self._screen.write_many)
         self._values = Values(ranks)
         self._joinable: list[tuple[FoldedItem, ScreenPicture]] = []
         self._blocks = CellWidgets(self._screen)
@@ -222,7 +224,7 @@ class CellOutput:
         if self._quiet or not inbox:
             return
         self._stale = True
-        fresh: dict[int, list[tuple[float, list[Piece]]]] = {}
+        fresh: dict[int, list[tuple[float, list[Piece | Block]]]] = {}
         cleared: dict[int, bool] = {}
         for arrived, rank, items in inbox:
             pieces, clear = (self._end(rank), None) if items is None else self._read(rank, items)
@@ -242,17 +244,20 @@ class CellOutput:
             else:
                 self._unfinished_since.pop(rank, None)
 
-    def _end(self, rank: int) -> list[Piece]:
+    def _end(self, rank: int) -> list[Piece | Block]:
         self._ended.add(rank)
         return list(self._readers[rank].end())
 
-    def _read(self, rank: int, items: Sequence[Item]) -> tuple[list[Piece], Clear | None]:
+    def _read(self, rank: int, items: Sequence[Item]) -> tuple[list[Piece | Block], Clear | None]:
         """Return the pieces that these items add, and the last `Clear` among them, after which those pieces came."""
-        pieces: list[Piece] = []
+        pieces: list[Piece | Block] = []
         clear = None
         for item in items:
             if rank in self._ended or is_late(item):
                 self._late.show(rank, [item], self.widgets, kept=True)
+                continue
+            if isinstance(item, Text):
+                pieces += self._readers[rank].read_text(item)
                 continue
             with self._faults.beside("a piece of output could not be read"):
                 for piece in self._readers[rank].read(item):
@@ -288,14 +293,14 @@ class CellOutput:
 
     # ── showing ─────────────────────────────────────────────────────────────────────────────────────
 
-    def _impatience(self, now: float) -> Callable[[RankLane], bool]:
+    def _impatience(self, now: float) -> Impatience:
         """Return a test for lanes that wait no longer for the others."""
         if self._order == "by_rank":
             return lambda _: False
         early = now - self._started < _QUICK
         updates = self._screen.area.updates
 
-        def impatient(lane: RankLane) -> bool:
+        def impatient(lane: RankLane | LaneView) -> bool:
             since = lane.since
             if since is None or early:
                 return len(lane) > _FAR_AHEAD
@@ -310,11 +315,19 @@ class CellOutput:
 
         return impatient
 
-    def _settle(self, entries: list[FoldedItem]) -> None:
+    def _settle(self, entries: Sequence[Folded]) -> None:
         """Settle entries on the screen, and show which ranks joined the shown ones."""
         write, prefix, has_results = self._lines.write, self._prefix, self._screen.has_results
         for entry in entries:
             self._stale = True
+            if isinstance(entry, FoldedBlock):
+                self._lines.write_many(entry.block.stream, prefixed_block(prefix(entry.ranks), entry.block.text))
+                continue
+            if isinstance(entry, FoldedLines):
+                for stream, lines in groupby(entry.lines, _stream):
+                    text = "".join([prefixed(prefix(ranks), line.text) for ranks, line in lines])
+                    self._lines.write_many(stream, text)
+                continue
             piece = entry.piece
             if isinstance(piece, Line):
                 text = prefixed(prefix(entry.ranks), piece.text)
@@ -382,6 +395,10 @@ class CellOutput:
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
         live = waiting(hidden, entries, self._prefix, missing)
         return [*self._lines.glimpse(), *live, *[self._noticed + "\n"] * bool(self._noticed)]
+
+
+def _stream(entry: tuple[tuple[int, ...], Line]) -> str:
+    return entry[1].stream
 
 
 @contextmanager

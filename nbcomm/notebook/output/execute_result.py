@@ -15,7 +15,7 @@ from ...protocol import Item, Result
 from ..display.area import Area, current_area
 from ..display.items import FoldedItem, Line, Piece, Rich
 from ..display.screen import Screen
-from .folding import key_of
+from .lanes import key_of
 
 
 class ResultArea(Area, Protocol):

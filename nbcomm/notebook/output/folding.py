@@ -10,99 +10,35 @@ rank first, and in a round each rank moves at most once:
 So every rank's own order is kept, and the result depends on the sequences alone: while ranks still run,
 only what no later piece can change comes out (`Merger.settle`). "Further back" is bounded by a window, so
 that the work per piece is constant and a silent rank cannot hold back the others for ever.
+
+Where much waits, its entries come out many at once, as the rounds would give them: text that is the same on all ranks
+before it is taken apart (`Merger._equal_text`), and lines if none of them is in one place on one rank and in another
+place on another one (`Merger._leap`).
 """
 
 from __future__ import annotations
 
-from collections import deque
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import islice
+from itertools import chain
 from typing import Literal
 
 from ...short_repr import without_addresses
-from ..display.items import FoldedItem, Line, Piece, Rich, size_of
+from ..display.items import Block, Folded, FoldedBlock, FoldedItem, FoldedLines, Line, Piece, Rich
+from .history import History
+from .lanes import LaneView, RankLane
+from .rows import Ranks, aligned, common_lines, common_rows, rows_of, same_rows
+from .windows import Windows
 
 WINDOW = 400
 """How many pieces of a lane are searched for a line that another rank shows now."""
 
-_REMEMBERED = 2000
-"""The most pieces already shown that can be taken back when some of the ranks clear their output."""
-
-_REMEMBERED_LETTERS = 16 << 20
-"""The most characters of them: what is shown stays in memory for that."""
+_LEAST = 64
+"""How many rows must come out at once to be worth a look at the windows of all lanes."""
 
 Order = Literal["fold", "each", "by_rank"]
 
-
-def key_of(piece: Piece) -> Piece:
-    """Return what is equal for two ranks' pieces if they are to fold.
-
-    The address of an object differs between ranks or not by chance. So lines that differ in nothing else are equal.
-    """
-    if isinstance(piece, Line) and (text := without_addresses(piece.text)) != piece.text:
-        return Line(piece.stream, text)
-    return piece
-
-
-class RankLane:
-    """One rank's pieces that are not shown yet: the window that is searched, and the rest."""
-
-    __slots__ = (
-        "arrivals",
-        "beyond",
-        "bit",
-        "counts",
-        "ended",
-        "forgot",
-        "history",
-        "keys",
-        "last",
-        "out",
-        "pushed",
-        "rank",
-        "rich",
-        "window",
-    )
-
-    def __init__(self, rank: int, bit: int) -> None:
-        self.rank = rank
-        self.bit = bit
-        self.window: deque[Piece] = deque()
-        self.keys: deque[Piece] = deque()  # of the window's pieces
-        self.beyond: deque[Piece] = deque()
-        self.counts: dict[Piece, int] = {}
-        self.ended = False
-        self.pushed = 0
-        self.out = 0
-        self.arrivals: deque[tuple[int, float]] = deque()  # (pieces pushed by then, when)
-        self.rich: deque[tuple[int, float, bool]] = deque()  # (place of a Rich in the lane, when it came, fixed?)
-        self.history: list[Piece] = []  # what is out since the rank last cleared
-        self.forgot = False  # whether the history has gaps
-        self.last = -1  # the entry that this rank was last part of
-
-    def __len__(self) -> int:
-        return len(self.window) + len(self.beyond)
-
-    @property
-    def since(self) -> float | None:
-        """The arrival time of the oldest waiting piece; None if none waits."""
-        return self.arrivals[0][1] if self.arrivals else None
-
-    @property
-    def fixed_since(self) -> float | None:
-        """The arrival time of the oldest waiting `Rich` that is fixed; None if none waits."""
-        return next((when for _, when, fixed in self.rich if fixed), None)
-
-    @property
-    def reach(self) -> int:
-        """The number of the lane's last pieces, from its first waiting `Rich` on; 0 if none waits."""
-        return self.pushed - self.rich[0][0] if self.rich else 0
-
-    def newest(self, count: int) -> list[Piece]:
-        """Return the last ``count`` waiting pieces, in order."""
-        pieces = list(islice(reversed(self.beyond), count))
-        pieces += islice(reversed(self.window), count - len(pieces))
-        return pieces[::-1]
+Impatience = Callable[[RankLane | LaneView], bool]
 
 
 class Merger:
@@ -119,13 +55,13 @@ class Merger:
         self._by_rank = {lane.rank: lane for lane in self._lanes}
         self._order = order
         self._size = window
-        self._within: dict[Piece, int] = {}  # ranks (as bits) that have the piece in their window
-        self._heads: dict[Piece, int] = {}  # ranks that have it as their head
+        self._windows = Windows(self._lanes, window)
         self._unsure = (1 << len(self._lanes)) - 1  # ranks whose window may still get any piece
         self._groups: dict[int, tuple[int, ...]] = {}
         self._at = 0  # the lane that is looked at in this round
         self._moved = 0  # the ranks that moved in this round
-        self._remember, self._letters = _REMEMBERED, _REMEMBERED_LETTERS
+        self._rest = 0  # rounds until it is worth trying again to take many at once
+        self._history = History()
         self._count = 0
         self._joinable: dict[Piece, list[tuple[int, FoldedItem]]] = {}
         self.joined: list[FoldedItem] = []
@@ -136,17 +72,12 @@ class Merger:
         """The lanes, to read."""
         return self._lanes
 
-    def push(self, rank: int, pieces: Iterable[Piece], now: float = 0.0) -> None:
+    def push(self, rank: int, pieces: Iterable[Piece | Block], now: float = 0.0) -> None:
         """Add what a rank has shown at ``now``."""
         lane = self._by_rank[rank]
-        for piece in pieces:
-            if isinstance(piece, Rich):
-                lane.rich.append((lane.pushed, now, piece.fixed))
-            lane.pushed += 1
-            lane.beyond.append(piece)
-        if lane.beyond and (not lane.arrivals or lane.pushed > lane.arrivals[-1][0]):
-            lane.arrivals.append((lane.pushed, now))
-        self._fill(lane)
+        lane.push(pieces, now)
+        self._windows.add(lane)
+        self._look_whether_sure(lane)
         if self._joinable:
             self._join(lane)
 
@@ -156,26 +87,27 @@ class Merger:
         lane.ended = True
         self._unsure &= ~lane.bit
 
-    def settle(self) -> list[FoldedItem]:
+    def settle(self) -> list[Folded]:
         """Return the next entries that are final."""
-        entries = []
-        while (entry := self._next(sure=True)) is not None:
+        entries: list[Folded] = []
+        while (entry := self._step(sure=True)) is not None:
             entries.append(entry)
         return entries
 
-    def force(self, impatient: Callable[[RankLane], bool], *, joinable: bool = True) -> list[FoldedItem]:
+    def force(self, impatient: Impatience, *, joinable: bool = True) -> list[Folded]:
         """Return the next entries as if no more output came, until no lane is impatient.
 
         Args:
-            impatient: asked for lanes in which something waits.
+            impatient: asked for lanes in which something waits. A lane that is not impatient does not become so when
+                more of it is out.
             joinable: whether a rank may later join a display that comes out now.
         """
-        entries = []
+        entries: list[Folded] = []
         while any(impatient(lane) for lane in self._lanes if lane.arrivals):
-            entry = self._next(sure=False)
+            entry = self._step(sure=False, impatient=impatient)
             if entry is None:
                 break
-            if entry.parts and joinable:
+            if isinstance(entry, FoldedItem) and entry.parts and joinable:
                 entry.forced = True
                 self._joinable.setdefault(entry.piece, []).append((self._count, entry))
             entries.append(entry)
@@ -201,14 +133,13 @@ class Merger:
             The merger to go on with, or None if too much of the others is out to take it back; then only
             what these ranks had waiting is gone.
         """
-        for lane in self._lanes:
-            if lane.rank in ranks:
-                while lane.window:
-                    self._pop(lane)
-                self._remember += len(lane.history)
-                self._letters += sum(map(size_of, lane.history))
-                lane.history = []
-                lane.forgot = False
+        self._pass_waiting()
+        self._windows.forget()
+        those = [self._by_rank[rank] for rank in ranks]
+        self._history.drop(those)
+        for lane in those:
+            lane.drop()
+            self._look_whether_sure(lane)
         if any(lane.forgot for lane in self._lanes):
             return None
         again = Merger(self._by_rank, order=self._order, window=self._size)
@@ -216,12 +147,19 @@ class Merger:
             for piece in lane.history:
                 if isinstance(piece, Rich):
                     piece.place = None
-            again.push(lane.rank, [*lane.history, *lane.window, *lane.beyond], now)
+            again.push(lane.rank, [*lane.history, *lane.waiting()], now)
             if lane.ended:
                 again.end(lane.rank)
         return again
 
-    def _next(self, *, sure: bool) -> FoldedItem | None:
+    # ── one entry after the other ───────────────────────────────────────────────────────────────────
+
+    def _step(self, *, sure: bool, impatient: Impatience | None = None) -> Folded | None:
+        if self._order == "by_rank":
+            return self._next_by_rank(sure=sure, many=impatient is None)
+        return self._next(sure=sure, impatient=impatient)
+
+    def _next(self, *, sure: bool, impatient: Impatience | None) -> Folded | None:
         """Return the next entry; None if there is none, or, with ``sure``, if a later piece could change it.
 
         Three ranks have shown this, the oldest pieces on the left::
@@ -236,15 +174,16 @@ class Merger:
         show an a. x comes out at once, for nobody else could. A rank that runs and has nothing holds up the round when
         its turn comes.
         """
-        if self._order == "by_rank":
-            return self._next_by_rank(sure=sure)
-        while True:
+        # Before a silent rank says more, nothing is final, and the windows need not be searched.
+        while not (sure and self._order == "fold" and self._somebody_is_silent()):
             if self._at == len(self._lanes):
                 moved, self._at, self._moved = self._moved, 0, 0
                 if not moved:
                     return self._crossed()
+            if not self._at and (many := self._leap(sure=sure, impatient=impatient)) is not None:
+                return many
             lane = self._lanes[self._at]
-            if sure and not lane.window and not lane.ended:
+            if sure and not len(lane) and not lane.ended:
                 return None
             agreeing = self._agreeing(lane)
             if sure and agreeing and self._others_may_show_it(agreeing):
@@ -253,10 +192,29 @@ class Merger:
             if agreeing:
                 self._moved |= agreeing
                 return self._out(agreeing)
+        return None
 
-    def _next_by_rank(self, *, sure: bool) -> FoldedItem | None:
+    def _somebody_is_silent(self) -> bool:
+        return any(lane.out == lane.pushed and not lane.ended for lane in self._lanes)
+
+    def _pass_waiting(self) -> None:
+        """Pass the heads that wait for others in this round, as `_next` does before it stops at a silent rank."""
+        while self._order == "fold" and self._somebody_is_silent():
+            if self._at == len(self._lanes):
+                if not self._moved:
+                    return
+                self._at = self._moved = 0
+            lane = self._lanes[self._at]
+            if (not len(lane) and not lane.ended) or self._agreeing(lane):
+                return
+            self._at += 1
+
+    def _next_by_rank(self, *, sure: bool, many: bool) -> Folded | None:
         for lane in self._lanes:
-            if lane.window:
+            count = lane.plain
+            if count > 1 and many:
+                return self._rows_out([lane], count, same_rows((lane.rank,), lane.first(count)))
+            if len(lane):
                 return self._out(lane.bit)
             if sure and not lane.ended:
                 break
@@ -264,13 +222,12 @@ class Merger:
 
     def _agreeing(self, lane: RankLane) -> int:
         """Return the ranks that show the lane's head together; 0 if it waits for one of them, or for a new round."""
-        if not lane.window or self._moved & lane.bit:
+        if not len(lane) or self._moved & lane.bit:
             return 0
         if self._order == "each":
             return lane.bit
-        head = lane.keys[0]
-        agreeing = self._heads[head]
-        return agreeing if self._within[head] == agreeing and not agreeing & self._moved else 0
+        agreeing, within = self._windows.with_head(lane)
+        return agreeing if within == agreeing and not agreeing & self._moved else 0
 
     def _others_may_show_it(self, agreeing: int) -> bool:
         """Return whether another rank may still get the piece that these agree on."""
@@ -279,14 +236,12 @@ class Merger:
     def _crossed(self) -> FoldedItem | None:
         """Return the lowest rank's head where all heads wait for each other; None if there are none."""
         # No rank that still runs is without a head here: we would have stopped at it.
-        lane = next((lane for lane in self._lanes if lane.window), None)
-        return None if lane is None else self._out(self._heads[lane.keys[0]])
+        lane = next((lane for lane in self._lanes if len(lane)), None)
+        return None if lane is None else self._out(self._windows.with_head(lane)[0])
 
     def _out(self, bits: int) -> FoldedItem:
         """Take the heads of these lanes out as one entry."""
-        ranks = self._groups.get(bits)
-        if ranks is None:
-            ranks = self._groups[bits] = tuple(lane.rank for lane in self._lanes if lane.bit & bits)
+        ranks = self._group(bits)
         self._count += 1
         parts: dict[int, Rich] = {}
         first: Line | None = None
@@ -305,9 +260,15 @@ class Merger:
                 self._join(self._by_rank[rank])
         return FoldedItem(ranks, piece, parts)
 
+    def _group(self, bits: int) -> tuple[int, ...]:
+        ranks = self._groups.get(bits)
+        if ranks is None:
+            ranks = self._groups[bits] = tuple(lane.rank for lane in self._lanes if lane.bit & bits)
+        return ranks
+
     def _join(self, lane: RankLane) -> None:
         """Let the lane's head join an equal entry that is out already, if that keeps the rank's order."""
-        while lane.window and isinstance(head := lane.window[0], Rich):
+        while len(lane) and isinstance(head := lane.head, Rich):
             for number, entry in self._joinable.get(head, ()):
                 if number > lane.last and lane.rank not in entry.parts:
                     entry.parts[lane.rank] = head
@@ -319,64 +280,130 @@ class Merger:
             else:
                 return
 
-    def _fill(self, lane: RankLane) -> None:
-        """Move pieces into the lane's window, as far as it has room."""
-        window, beyond, keys = lane.window, lane.beyond, lane.keys
-        fold, counts, within, bit = self._order == "fold", lane.counts, self._within, lane.bit
-        while beyond and len(window) < self._size:
-            piece = beyond.popleft()
-            window.append(piece)
-            if fold:
-                key = key_of(piece)
-                keys.append(key)
-                if len(window) == 1:
-                    self._heads[key] = self._heads.get(key, 0) | bit
-                seen = counts.get(key, 0)
-                counts[key] = seen + 1
-                if not seen:
-                    within[key] = within.get(key, 0) | bit
-        if len(window) >= self._size or lane.ended:
-            self._unsure &= ~bit
+    def _look_whether_sure(self, lane: RankLane) -> None:
+        """Note whether the lane's window may still get any piece."""
+        if lane.ended or len(lane) >= self._size:
+            self._unsure &= ~lane.bit
+        else:
+            self._unsure |= lane.bit
 
     def _pop(self, lane: RankLane) -> Piece:
         """Take the lane's head out and keep all counts right."""
-        window, bit = lane.window, lane.bit
-        piece = window.popleft()
-        if self._order == "fold":
-            key = lane.keys.popleft()
-            _unset(self._heads, key, bit)
-            left = lane.counts[key] - 1
-            if left:
-                lane.counts[key] = left
-            else:
-                del lane.counts[key]
-                _unset(self._within, key, bit)
-            if window:
-                self._heads[lane.keys[0]] = self._heads.get(lane.keys[0], 0) | bit
-        lane.out += 1
-        while lane.arrivals and lane.arrivals[0][0] <= lane.out:
-            lane.arrivals.popleft()
-        while lane.rich and lane.rich[0][0] < lane.out:
-            lane.rich.popleft()
-        if self._remember > 0 and self._letters > 0:
-            self._remember -= 1
-            self._letters -= size_of(piece)
-            lane.history.append(piece)
-        else:
-            lane.forgot = True
-        if lane.beyond:
-            self._fill(lane)
-        elif not lane.ended:
-            self._unsure |= bit
+        piece = lane.head
+        lane.skip(1)
+        self._windows.step(lane)
+        self._history.note(lane, piece)
+        self._look_whether_sure(lane)
         return piece
 
+    # ── many entries at once ────────────────────────────────────────────────────────────────────────
 
-def _unset(bits: dict[Piece, int], piece: Piece, bit: int) -> None:
-    left = bits[piece] & ~bit
-    if left:
-        bits[piece] = left
-    else:
-        del bits[piece]
+    def _leap(self, *, sure: bool, impatient: Impatience | None) -> FoldedBlock | FoldedLines | None:
+        """Return the entries of the next rounds, if they can be told without each window's search; a round begins.
+
+        In row k are the lanes' pieces number k. If no line of a row is in another row of a rank that lacks it in this
+        one, as far as the windows reach, each round takes one row: its equal lines are one entry.
+        """
+        lanes = [lane for lane in self._lanes if len(lane)]
+        if sure and len(lanes) < len(self._lanes) and not all(lane.ended for lane in self._lanes if not len(lane)):
+            return None
+        if self._order == "fold" and impatient is None and (text := self._equal_text(lanes)) is not None:
+            return text
+        most = min((lane.plain for lane in lanes), default=0)
+        if most < _LEAST:
+            return None
+        equal = self._order == "fold" and self._are_equal(lanes)
+        if self._rest and (impatient is not None or not equal):
+            self._rest -= 1
+            return None
+        if impatient is not None:
+            most = self._still_impatient(most, impatient)
+        rows = self._rows(lanes, most, equal=equal, sure=sure) if most >= _LEAST else None
+        if rows is None:
+            self._rest = max(_LEAST, most)  # so that such looks take a small part of the time
+            return None
+        return self._rows_out(lanes, *rows)
+
+    def _rows(
+        self, lanes: Sequence[RankLane], most: int, *, equal: bool, sure: bool
+    ) -> tuple[int, list[tuple[Ranks, Line]]] | None:
+        """Return how many rows may come out at once, ``most`` at most, and their lines; None if they are too few."""
+        ranks = tuple(lane.rank for lane in lanes)
+        if self._order == "each":
+            return most, rows_of(ranks, [lane.first(most) for lane in lanes], fold=False)
+        if equal:
+            columns = [lane.first(most) for lane in lanes]
+            count = common_rows(columns, most)
+            return count, same_rows(ranks, columns[0][:count])
+        running = [len(lane) for lane in lanes if not lane.ended] if sure else []
+        count = min([most, *(length - self._size for length in running)])  # a window that is not full may get anything
+        while count >= _LEAST:
+            columns = [lane.first(count + self._size + 1) for lane in lanes]
+            if aligned(columns):
+                return count, rows_of(ranks, [column[:count] for column in columns], fold=True)
+            count //= 2
+        return None
+
+    def _are_equal(self, lanes: Sequence[RankLane]) -> bool:
+        """Return whether so many of the first lines are equal that they can come out at once."""
+        head = lanes[0].head
+        if any(lane.head != head for lane in lanes):
+            return False
+        some = lanes[0].first(_LEAST)
+        return all(lane.first(_LEAST) == some for lane in lanes)
+
+    def _still_impatient(self, most: int, impatient: Impatience) -> int:
+        """Return how many rows, ``most`` at most, are out when a lane is impatient for the last time."""
+
+        def content(rows: int) -> bool:
+            later = (LaneView(lane, rows) for lane in self._lanes if len(lane))
+            return not any(impatient(lane) for lane in later if lane.since is not None)
+
+        if content(min(_LEAST, most)):
+            return 0  # too few in any case
+        return bisect_left(range(1, most + 1), 1, key=content)
+
+    def _equal_text(self, lanes: Sequence[RankLane]) -> FoldedBlock | None:
+        """Take out the lines that the lanes begin with, if they are equal and nobody has taken them apart."""
+        blocks = [lane.block for lane in lanes]
+        first = blocks[0] if blocks else None
+        if first is None or any(block is None or block.stream != first.stream for block in blocks):
+            return None
+        text = common_lines([block.text for block in blocks if block is not None])
+        if not text:
+            return None
+        block = Block(first.stream, text, text.count("\n"))
+        ranks = tuple(lane.rank for lane in lanes)
+        for lane in lanes:
+            lane.skip_text(len(text), block.size)
+        self._end_rows(lanes, ranks, ((ranks, line) for block in [block] for line in block.lines()))
+        return FoldedBlock(ranks, block)
+
+    def _rows_out(self, lanes: Sequence[RankLane], count: int, lines: list[tuple[Ranks, Line]]) -> FoldedLines:
+        """Take this many pieces of each lane out as these entries."""
+        for lane in lanes:
+            lane.skip(count)
+        self._end_rows(lanes, lines[-1][0], lines)
+        return FoldedLines(lines)
+
+    def _end_rows(self, lanes: Sequence[RankLane], last: Ranks, lines: Iterable[tuple[Ranks, Line]]) -> None:
+        """Go on behind the entries of several rounds, as if they had come out one by one.
+
+        Args:
+            lanes: those that have moved.
+            last: the ranks of the last entry.
+            lines: the entries.
+        """
+        self._windows.forget()
+        self._at = self._by_rank[last[0]].bit.bit_length()
+        self._moved = sum(lane.bit for lane in lanes)
+        self._count += 1
+        self._history.note_many({lane.rank: lane for lane in lanes}, lines)
+        for lane in lanes:
+            lane.last = self._count
+            self._look_whether_sure(lane)
+            if self._joinable:
+                self._join(lane)
 
 
 def merge(
@@ -391,9 +418,9 @@ def merge(
     return [(entry.ranks, entry.piece) for entry in _merged(sequences, order, window)]
 
 
-def _merged(sequences: Mapping[int, Iterable[Piece]], order: Order, window: int) -> list[FoldedItem]:
+def _merged(sequences: Mapping[int, Iterable[Piece | Block]], order: Order, window: int) -> list[FoldedItem]:
     merger = Merger(sequences, order=order, window=window)
     for rank, pieces in sequences.items():
         merger.push(rank, pieces)
         merger.end(rank)
-    return merger.settle()
+    return [*chain.from_iterable(many.entries() for many in merger.settle())]

@@ -19,10 +19,11 @@ class LongOutput:
 
     Args:
         write: shows a line of a stream.
+        write_many: shows many lines of a stream.
     """
 
-    def __init__(self, write: Callable[[str, str], object]) -> None:
-        self._write = write
+    def __init__(self, write: Callable[[str, str], object], write_many: Callable[[str, str], object]) -> None:
+        self._write, self._write_many = write, write_many
         self._shown = self._dropped = 0
         self._last: deque[tuple[str, str]] = deque()
 
@@ -36,6 +37,16 @@ class LongOutput:
             self._dropped += 1
             self._last.popleft()
         self._last.append((stream, text))
+
+    def write_many(self, stream: str, text: str) -> None:
+        """Do the same with many lines."""
+        count = text.count("\n")
+        if self._shown + count <= MOST:
+            self._shown += count
+            self._write_many(stream, text)
+        else:
+            for line in text[:-1].split("\n"):
+                self.write(stream, line + "\n")
 
     def let_out(self) -> None:
         """Show the last lines that are kept: something else comes, or the end."""

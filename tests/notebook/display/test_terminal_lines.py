@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.display.items import Line, Rich
+from nbcomm.notebook.display.items import Block, Line, Rich
 from nbcomm.notebook.display.terminal_lines import LineReader, Reader
 from nbcomm.protocol import Clear, Display, Result, Text
 
@@ -161,3 +161,22 @@ def test_many_small_writes_of_one_line_cost_no_more_than_one():
     for _ in range(200_000):
         reader.read(Text("stdout", "."))
     assert reader.end() == [Line("stdout", "." * 200_000)]
+
+
+@pytest.mark.parametrize("cut", range(1, 19))
+def test_a_colour_goes_on_in_the_next_line_wherever_the_text_is_cut(cut: int) -> None:
+    text, reader = "a\x1b[31mred\nx\n\x1b[0my\n", LineReader()
+    lines = [*reader.feed(text[:cut]), *reader.feed(text[cut:])]
+    assert lines == LineReader().feed(text)
+    assert lines[1] == "\x1b[31mx\x1b[0m"
+
+
+def test_whole_lines_of_plain_text_stay_together() -> None:
+    reader = Reader()
+    assert reader.read_text(Text("stdout", "a\nb\nc")) == [Block("stdout", "a\nb\n", 2)]
+    assert reader.read_text(Text("stdout", "d\n\ne\n")) == [Line("stdout", "cd"), Block("stdout", "\ne\n", 2)]
+    assert reader.read_text(Text("stdout", "\x1b[1mf\n")) == [Line("stdout", "\x1b[1mf\x1b[0m")]
+    assert reader.read(Text("stdout", "g\nh\n")) == [
+        Line("stdout", "\x1b[1mg\x1b[0m"),
+        Line("stdout", "\x1b[1mh\x1b[0m"),
+    ]

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.display.items import FoldedItem, Line, Piece, Rich, version
-from nbcomm.notebook.output import folding
+from nbcomm.notebook.display.items import Folded, FoldedItem, Line, Piece, Rich, version
+from nbcomm.notebook.output import history
 from nbcomm.notebook.output.folding import Merger, Order, merge
 
 from ...growth import lines_run
@@ -30,8 +30,8 @@ def written(entries: Sequence[tuple[tuple[int, ...], Piece]]) -> str:
     return " ".join(f"{''.join(map(str, ranks))}:{piece.text}" for ranks, piece in entries if isinstance(piece, Line))
 
 
-def pairs(entries: list[FoldedItem]) -> list[tuple[tuple[int, ...], Piece]]:
-    return [(entry.ranks, entry.piece) for entry in entries]
+def pairs(entries: Sequence[Folded]) -> list[tuple[tuple[int, ...], Piece]]:
+    return [(entry.ranks, entry.piece) for many in entries for entry in many.entries()]
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_a_display_that_is_merged_again_has_no_place_yet():
     ids=["lines", "letters"],
 )
 def test_where_too_much_is_out_the_others_keep_it_until_they_clear(monkeypatch, limit, later):
-    monkeypatch.setattr(folding, limit, 4)
+    monkeypatch.setattr(history, limit, 4)
     merger = Merger(range(2), window=2)
     merger.push(0, lines("a b"))
     merger.push(1, lines("c d e"))

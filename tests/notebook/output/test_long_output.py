@@ -66,7 +66,7 @@ def test_a_cell_that_clears_its_output_begins_anew() -> None:
 
 
 def test_the_last_ones_are_seen_while_more_come() -> None:
-    seen = long_output.LongOutput(lambda *_: None)
+    seen = long_output.LongOutput(lambda *_: None, lambda *_: None)
     assert seen.glimpse() == []
     for number in range(20):
         seen.write("stdout", f"{number}\n")
