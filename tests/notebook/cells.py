@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from nbcomm.notebook.display.area import RecordingArea
@@ -15,10 +16,12 @@ from nbcomm.protocol import Display, Item, Text
 class Cell:
     """A cell on some ranks, its clock, and what it shows."""
 
-    def __init__(self, ranks: Sequence[int] = range(4), *, updates: bool = True, **options: Any) -> None:
+    def __init__(
+        self, ranks: Sequence[int] = range(4), *, updates: bool = True, folder: Path | None = None, **options: Any
+    ) -> None:
         self.now = 0.0
         self.area = RecordingArea(updates=updates)
-        self.output = CellOutput(ranks, CellOptions(**options), area=self.area, clock=lambda: self.now)
+        self.output = CellOutput(ranks, CellOptions(**options), area=self.area, clock=lambda: self.now, folder=folder)
 
     def write(self, rank: int, text: str, stream: str = "stdout") -> None:
         self.output.feed(rank, [Text(stream, text)])

@@ -351,3 +351,25 @@ def test_a_display_is_seen_while_lower_ranks_show_nothing_yet(four: Notebook, tm
         go.touch()
     four.finish(cell)
     assert seen() == [f"<b>{rank}</b>" for rank in range(4)]
+
+
+def test_of_a_flood_the_page_has_the_ends_and_a_file_all_of_it(four: Notebook) -> None:
+    four.run("%env NBCOMM_LINES=50")
+    try:
+        shown = _run(four, "for i in range(3_000): print(rank, i)")
+    finally:
+        four.run("import os; _ = os.environ.pop('NBCOMM_LINES')")
+    lines = [line for line in shown if not line.startswith("nbcomm:")]
+    left_out, where, setting = (line for line in shown if line.startswith("nbcomm:"))
+    path = re.fullmatch(r"nbcomm: all lines of this cell are in (\S+) until the world stops; copy .*", where)
+    assert path is not None
+    assert left_out.startswith("nbcomm: 11,900 lines are left out here")
+    assert setting.endswith("(now 50).")
+    whole = Path(path[1]).read_text(encoding="utf-8").splitlines()
+    assert lines == [*whole[:50], *whole[-50:]]
+    assert sorted(whole) == sorted(f"[{rank}] {rank} {i}" for rank in range(4) for i in range(3_000))
+    for rank in range(4):
+        assert [line for line in whole if line.startswith(f"[{rank}]")] == [
+            f"[{rank}] {rank} {i}" for i in range(3_000)
+        ]
+    assert "left out" not in "".join(_run(four, "print(rank)"))

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...faults import Faults
@@ -60,6 +61,7 @@ class CellOutput:
         options: how it is shown.
         area: where to show it; by default the cell that runs now.
         clock: the time in seconds, for tests.
+        folder: where a file with all lines is made if they are too many for a page.
 
     Attributes:
         widgets: those of the ranks; None if there are none.
@@ -75,6 +77,7 @@ class CellOutput:
         *,
         area: Area | None = None,
         clock: Callable[[], float] = time.monotonic,
+        folder: Path | None = None,
     ) -> None:
         order: Order = "by_rank" if options.by_rank else "fold" if options.fold else "each"
         self.widgets: Mirrors | None = None
@@ -85,7 +88,7 @@ class CellOutput:
         self._readers = {rank: Reader() for rank in sorted(ranks)}
         self._ended: set[int] = set()
         self._screen = ResultScreen(area if area is not None else KeptArea(cell_area()), clock)
-        self._lines = LongOutput(self._screen.write, self._screen.write_many)
+        self._lines = LongOutput(self._screen.write, self._screen.write_many, folder)
         self._values = Values(ranks)
         self._joinable: list[tuple[FoldedItem, ScreenPicture]] = []
         self._blocks = CellWidgets(self._screen)
@@ -194,7 +197,8 @@ class CellOutput:
                 with self._inbox_lock:
                     if not self._inbox:
                         self._closed = True
-                        return
+                        break
+            self._lines.close()
 
     def append(self, bundle: dict[str, Any]) -> None:
         """Show a display of nbcomm's own after everything else, even if the cell is quiet."""

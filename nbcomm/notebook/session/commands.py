@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from ...launch.link import Link
+    from ...world_dir import WorldDir
     from ..cluster.roster import Roster
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
@@ -52,6 +53,7 @@ class Commands:
     """
 
     _stopped: bool
+    home: WorldDir
 
     def __init__(  # noqa: PLR0913 - one of them by keyword
         self,
@@ -154,7 +156,7 @@ class Commands:
             if not options.quiet:
                 sys.stdout.write(f"{_fresh(chosen, len(self.ranks))}\n")
         number = next(self._numbers) if number is None else number
-        output = CellOutput(chosen, options)
+        output = CellOutput(chosen, options, folder=self.home.path)
         with self._executor.alone(), self._cell_log.cell(number, code, chosen, len(self.ranks), script):
             order = Run(
                 UNSENT,

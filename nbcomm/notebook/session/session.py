@@ -246,7 +246,8 @@ class Session(Commands):
             return
         with self._executor.alone(), InterruptCounter() as interrupts:
             try:
-                self._executor.conduct(resumption.request, CellOutput(resumption.ranks), interrupts, self._hand_over)
+                output = CellOutput(resumption.ranks, folder=self.home.path)
+                self._executor.conduct(resumption.request, output, interrupts, self._hand_over)
             finally:
                 self._hand_over()  # if it did not come to that: or the rest would be held back for ever
 
