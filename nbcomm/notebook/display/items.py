@@ -7,7 +7,7 @@ import json
 from collections import deque
 from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import repeat
+from itertools import chain, repeat
 from typing import Any, NamedTuple, Protocol
 
 import msgspec
@@ -225,11 +225,40 @@ class FoldedBlock(NamedTuple):
 class FoldedLines(NamedTuple):
     """Many lines in their order, each with the ranks that agree on it."""
 
-    lines: Sequence[tuple[tuple[int, ...], Line]]
+    pairs: Sequence[tuple[tuple[int, ...], Line]]
+
+    def lines(self) -> Iterable[tuple[tuple[int, ...], Line]]:
+        """Return the lines in their order, each with its ranks."""
+        return self.pairs
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """The last line's ranks."""
+        return self.pairs[-1][0]
 
     def entries(self) -> list[FoldedItem]:
         """Return one entry for each line."""
-        return [FoldedItem(ranks, line, {}) for ranks, line in self.lines]
+        return [FoldedItem(ranks, line, {}) for ranks, line in self.pairs]
 
 
-Folded = FoldedItem | FoldedBlock | FoldedLines
+class FoldedRows(NamedTuple):
+    """Many lines, row by row: each column has lines of the same ranks, equally many of all."""
+
+    ranks: Sequence[tuple[int, ...]]
+    columns: Sequence[Sequence[Line]]
+
+    def lines(self) -> Iterable[tuple[tuple[int, ...], Line]]:
+        """Return the lines in their order, each with its ranks."""
+        return chain.from_iterable(zip(self.ranks, row, strict=True) for row in zip(*self.columns, strict=True))
+
+    @property
+    def last(self) -> tuple[int, ...]:
+        """The last line's ranks."""
+        return self.ranks[-1]
+
+    def entries(self) -> list[FoldedItem]:
+        """Return one entry for each line."""
+        return [FoldedItem(ranks, line, {}) for ranks, line in self.lines()]
+
+
+Folded = FoldedItem | FoldedBlock | FoldedLines | FoldedRows

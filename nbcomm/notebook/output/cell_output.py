@@ -15,15 +15,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from ...faults import Faults
 from ...protocol import Clear, Display, Failure, Item, Text
 from ..display.area import Area
-from ..display.displays import label, prefixed, prefixed_block
-from ..display.items import Block, Folded, FoldedBlock, FoldedItem, FoldedLines, Line, Piece, Rich, View
+from ..display.displays import label, prefixed
+from ..display.items import Block, Folded, FoldedItem, Line, Piece, Rich, View
 from ..display.live import ScreenPicture, text_bundle
 from ..display.terminal_lines import Reader
 from ..widgets.rows import CellWidgets, as_view
@@ -35,6 +34,7 @@ from .lanes import LaneView, RankLane
 from .last_cell import KeptArea
 from .late import LateOutput, is_late
 from .long_output import LongOutput
+from .rows import texts_of
 from .unfolded import PIECES, waiting
 
 if TYPE_CHECKING:
@@ -324,12 +324,8 @@ class CellOutput:
         write, prefix, has_results = self._lines.write, self._prefix, self._screen.has_results
         for entry in entries:
             self._stale = True
-            if isinstance(entry, FoldedBlock):
-                self._lines.write_many(entry.block.stream, prefixed_block(prefix(entry.ranks), entry.block.text))
-                continue
-            if isinstance(entry, FoldedLines):
-                for stream, lines in groupby(entry.lines, _stream):
-                    text = "".join([prefixed(prefix(ranks), line.text) for ranks, line in lines])
+            if not isinstance(entry, FoldedItem):
+                for stream, text in texts_of(entry, prefix):
                     self._lines.write_many(stream, text)
                 continue
             piece = entry.piece
@@ -399,10 +395,6 @@ class CellOutput:
         missing = [lane.rank for lane in self._merger.lanes if not lane.ended and not lane.rich]
         live = waiting(hidden, entries, self._prefix, missing)
         return [*self._lines.glimpse(), *live, *[self._noticed + "\n"] * bool(self._noticed)]
-
-
-def _stream(entry: tuple[tuple[int, ...], Line]) -> str:
-    return entry[1].stream
 
 
 @contextmanager

@@ -24,10 +24,10 @@ from itertools import chain
 from typing import Literal
 
 from ...short_repr import without_addresses
-from ..display.items import Block, Folded, FoldedBlock, FoldedItem, FoldedLines, Line, Piece, Rich
+from ..display.items import Block, Folded, FoldedBlock, FoldedItem, FoldedLines, FoldedRows, Line, Piece, Rich
 from .history import History
 from .lanes import LaneView, RankLane
-from .rows import Ranks, aligned, common_lines, common_rows, rows_of, same_rows
+from .rows import Ranks, aligned, are_disjoint, common_lines, common_rows, folded_rows, rows_of
 from .windows import Windows
 
 WINDOW = 400
@@ -213,7 +213,7 @@ class Merger:
         for lane in self._lanes:
             count = lane.plain
             if count > 1 and many:
-                return self._rows_out([lane], count, same_rows((lane.rank,), lane.first(count)))
+                return self._rows_out([lane], count, rows_of([(lane.rank,)], [lane.first(count)]))
             if len(lane):
                 return self._out(lane.bit)
             if sure and not lane.ended:
@@ -298,7 +298,7 @@ class Merger:
 
     # ── many entries at once ────────────────────────────────────────────────────────────────────────
 
-    def _leap(self, *, sure: bool, impatient: Impatience | None) -> FoldedBlock | FoldedLines | None:
+    def _leap(self, *, sure: bool, impatient: Impatience | None) -> Folded | None:
         """Return the entries of the next rounds, if they can be told without each window's search; a round begins.
 
         In row k are the lanes' pieces number k. If no line of a row is in another row of a rank that lacks it in this
@@ -326,21 +326,24 @@ class Merger:
 
     def _rows(
         self, lanes: Sequence[RankLane], most: int, *, equal: bool, sure: bool
-    ) -> tuple[int, list[tuple[Ranks, Line]]] | None:
+    ) -> tuple[int, FoldedRows | FoldedLines] | None:
         """Return how many rows may come out at once, ``most`` at most, and their lines; None if they are too few."""
-        ranks = tuple(lane.rank for lane in lanes)
-        if self._order == "each":
-            return most, rows_of(ranks, [lane.first(most) for lane in lanes], fold=False)
+        ranks = [lane.rank for lane in lanes]
         if equal:
             columns = [lane.first(most) for lane in lanes]
             count = common_rows(columns, most)
-            return count, same_rows(ranks, columns[0][:count])
+            return count, rows_of([tuple(ranks)], [columns[0][:count]])
+        if self._order == "each":
+            return most, rows_of([(rank,) for rank in ranks], [lane.first(most) for lane in lanes])
         running = [len(lane) for lane in lanes if not lane.ended] if sure else []
         count = min([most, *(length - self._size for length in running)])  # a window that is not full may get anything
         while count >= _LEAST:
             columns = [lane.first(count + self._size + 1) for lane in lanes]
+            first = [column[:count] for column in columns]
+            if are_disjoint(columns):
+                return count, rows_of([(rank,) for rank in ranks], first)
             if aligned(columns):
-                return count, rows_of(ranks, [column[:count] for column in columns], fold=True)
+                return count, folded_rows(ranks, first)
             count //= 2
         return None
 
@@ -379,12 +382,14 @@ class Merger:
         self._end_rows(lanes, ranks, ((ranks, line) for block in [block] for line in block.lines()))
         return FoldedBlock(ranks, block)
 
-    def _rows_out(self, lanes: Sequence[RankLane], count: int, lines: list[tuple[Ranks, Line]]) -> FoldedLines:
+    def _rows_out(
+        self, lanes: Sequence[RankLane], count: int, rows: FoldedRows | FoldedLines
+    ) -> FoldedRows | FoldedLines:
         """Take this many pieces of each lane out as these entries."""
         for lane in lanes:
             lane.skip(count)
-        self._end_rows(lanes, lines[-1][0], lines)
-        return FoldedLines(lines)
+        self._end_rows(lanes, rows.last, rows.lines())
+        return rows
 
     def _end_rows(self, lanes: Sequence[RankLane], last: Ranks, lines: Iterable[tuple[Ranks, Line]]) -> None:
         """Go on behind the entries of several rounds, as if they had come out one by one.

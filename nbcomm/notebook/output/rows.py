@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, groupby
 from operator import itemgetter
 from typing import cast
 
-from ..display.items import Line, Piece
+from ..display.displays import prefixed, prefixed_block
+from ..display.items import FoldedBlock, FoldedLines, FoldedRows, Line, Piece
 
 Ranks = tuple[int, ...]
 
@@ -50,31 +51,30 @@ def aligned(columns: Sequence[Sequence[Piece]]) -> bool:
     >>> aligned(["aba", "acac"]), aligned(["ab", "ba"]), aligned(["aa", "ab"])
     (True, False, False)
     """
-    different = [set(column) for column in columns]
-    if len(set().union(*different)) == sum(map(len, different)):
-        return True
     # Of each line: in how many rows it is, times in how many columns. If each of these has it in each of those rows,
     # the sum of all lines is the number of all places; otherwise it is greater.
     rows = Counter(map(_of_row, set(chain.from_iterable(map(enumerate, columns)))))
-    of_columns = Counter(chain.from_iterable(different))
+    of_columns = Counter(chain.from_iterable(map(set, columns)))
     return sum(count * of_columns[line] for line, count in rows.items()) == sum(map(len, columns))
 
 
-def rows_of(ranks: Sequence[int], columns: Sequence[Sequence[Piece]], *, fold: bool) -> list[tuple[Ranks, Line]]:
-    """Return the lines of all rows, each with the ranks that have it there: in a row, the lowest rank's first.
+def are_disjoint(columns: Sequence[Sequence[Piece]]) -> bool:
+    """Return whether no two columns have anything in common."""
+    different = [set(column) for column in columns]
+    return len(set().union(*different)) == sum(map(len, different))
+
+
+def folded_rows(ranks: Sequence[int], columns: Sequence[Sequence[Piece]]) -> FoldedLines:
+    """Return the lines of all rows; equal lines of a row are one. The lowest rank's line is a row's first.
 
     Args:
         ranks: the rank of each column.
         columns: lines, equally many of each rank.
-        fold: whether equal lines of a row are one.
     """
     alone: list[Ranks] = [(rank,) for rank in ranks]
     together = tuple(ranks)
-    rows = cast("zip[tuple[Line, ...]]", zip(*columns, strict=True))
-    if not fold or len(ranks) == 1:
-        return [*chain.from_iterable(zip(alone, row, strict=True) for row in rows)]
     found: list[tuple[Ranks, Line]] = []
-    for row in rows:
+    for row in cast("zip[tuple[Line, ...]]", zip(*columns, strict=True)):
         count = len(set(row))
         if count == len(row):
             found += zip(alone, row, strict=True)
@@ -85,9 +85,27 @@ def rows_of(ranks: Sequence[int], columns: Sequence[Sequence[Piece]], *, fold: b
             for rank, line in zip(ranks, row, strict=True):
                 of_line.setdefault(line, []).append(rank)
             found += ((tuple(those), line) for line, those in of_line.items())
-    return found
+    return FoldedLines(found)
 
 
-def same_rows(ranks: Ranks, lines: Sequence[Piece]) -> list[tuple[Ranks, Line]]:
-    """Return lines that all of these ranks have."""
-    return [*zip(repeat(ranks), cast("Sequence[Line]", lines), strict=False)]
+def rows_of(ranks: Sequence[Ranks], columns: Sequence[Sequence[Piece]]) -> FoldedRows:
+    """Return the lines of all rows, each for itself."""
+    return FoldedRows(ranks, cast("Sequence[Sequence[Line]]", columns))
+
+
+def texts_of(rows: FoldedBlock | FoldedLines | FoldedRows, prefix: Callable[[Ranks], str]) -> Iterator[tuple[str, str]]:
+    """Yield lines as they are shown, after the prefixes of their ranks: a stream, and a text of whole lines."""
+    if isinstance(rows, FoldedBlock):
+        yield rows.block.stream, prefixed_block(prefix(rows.ranks), rows.block.text)
+        return
+    streams = {line.stream for column in rows.columns for line in column} if isinstance(rows, FoldedRows) else set()
+    if isinstance(rows, FoldedRows) and len(streams) == 1:
+        shown = [_shown(prefix(ranks), column) for ranks, column in zip(rows.ranks, rows.columns, strict=True)]
+        yield streams.pop(), "".join(chain.from_iterable(zip(*shown, strict=True)))
+        return
+    for stream, some in groupby(rows.lines(), lambda entry: entry[1].stream):
+        yield stream, "".join([prefixed(prefix(ranks), line.text) for ranks, line in some])
+
+
+def _shown(prefix: str, column: Sequence[Line]) -> list[str]:
+    return [f"{prefix} {text}\n" if text else f"{prefix}\n" for _, text in column]

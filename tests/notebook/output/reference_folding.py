@@ -211,7 +211,7 @@ class Merger:
                 lane.forgot = False
         if any(lane.forgot for lane in self._lanes):
             return None
-        again = Merger(self._by_rank, order=self._order, window=self._size)
+        again = type(self)(self._by_rank, order=self._order, window=self._size)
         for lane in self._lanes:
             for piece in lane.history:
                 if isinstance(piece, Rich):

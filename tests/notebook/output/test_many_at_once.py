@@ -11,10 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nbcomm.notebook.display.items import Block, FoldedItem, Line, Piece, Rich, version
-from nbcomm.notebook.output import folding, history
+from nbcomm.notebook.output import cell_output, folding, history
 from nbcomm.notebook.output.execute_result import TextValue
 from nbcomm.notebook.output.folding import Merger
+from nbcomm.protocol import Clear
 
+from ..cells import Cell, png
 from . import reference_folding as reference
 
 OBJECT = "<A object at 0x7f{}0>"
@@ -155,3 +157,54 @@ def check(chosen: Random, order: Any, window: int) -> None:  # noqa: C901 - one 
 
 def flat_of(entries: Sequence[FoldedItem]) -> list[tuple[Any, ...]]:
     return [(e.ranks, e.piece, type(e.piece), sorted(e.parts), e.forced) for e in entries]
+
+
+class PlainMerger(reference.Merger):
+    """The plain merge, for `CellOutput`."""
+
+    def push(self, rank: int, pieces: Any, now: float = 0.0) -> None:
+        apart = (line for piece in pieces for line in (piece.lines() if isinstance(piece, Block) else [piece]))
+        super().push(rank, apart, now)
+
+
+def shown(chosen: Random, merger: Any, **options: Any) -> list[tuple[Any, ...]]:
+    """All that a page receives of a cell, whose ranks' output comes in chunks with bounds at random places."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cell_output, "Merger", merger)
+        cell = Cell(range(chosen.randint(1, 4)), **options)
+        ranks = len(cell.output._readers)
+        left = [""] * ranks
+        for _ in range(chosen.randint(1, 6)):
+            pattern, count = chosen.choice(sorted({*PATTERNS} - {"no lines"})), chosen.randint(1, 300)
+            coloured = chosen.random() < 0.2
+            for rank in range(ranks):
+                made = [PATTERNS[pattern](rank, i) for i in range(count)]
+                left[rank] += "".join(f"\x1b[31m{line}\x1b[0m\n" if coloured else f"{line}\n" for line in made)
+            while any(left) and chosen.random() < 0.97:
+                rank = chosen.choice([rank for rank in range(ranks) if left[rank]])
+                size = chosen.randint(1, 2000)
+                cell.write(rank, left[rank][:size], chosen.choice(["stdout"] * 9 + ["stderr"]))
+                left[rank] = left[rank][size:]
+                if chosen.random() < 0.3:
+                    cell.tick(chosen.choice([0.1, 0.1, 0.5]))
+            if chosen.random() < 0.1:
+                cell.feed(0, Clear(chosen.random() < 0.5))
+            if chosen.random() < 0.3:
+                cell.feed(chosen.randrange(ranks), png("a picture"))
+        for rank in range(ranks):
+            cell.write(rank, left[rank])
+        cell.close()
+    names: dict[str, int] = {}
+    return [
+        tuple(names.setdefault(part, len(names)) if str(part).startswith("nbcomm-") else part for part in call)
+        for call in cell.area.calls
+        if call[0] != "comm"
+    ]
+
+
+@given(
+    st.integers(0, 1 << 32),
+    st.sampled_from([{}, {}, {"fold": False}, {"by_rank": True}, {"updates": False}]),
+)
+def test_a_page_receives_the_same_bytes(seed: int, options: dict[str, Any]) -> None:
+    assert shown(Random(seed), Merger, **options) == shown(Random(seed), PlainMerger, **options)  # noqa: S311 - no secret
