@@ -33,6 +33,9 @@ from .windows import Windows
 WINDOW = 400
 """How many pieces of a lane are searched for a line that another rank shows now."""
 
+_SELDOM = 8
+"""Of how many rounds one is looked at for that, where it was not worth it before."""
+
 _LEAST = 64
 """How many rows must come out at once to be worth a look at the windows of all lanes."""
 
@@ -57,6 +60,7 @@ class Merger:
         self._size = window
         self._windows = Windows(self._lanes, window)
         self._unsure = (1 << len(self._lanes)) - 1  # ranks whose window may still get any piece
+        self._silent = self._unsure  # ranks that still run, and of which nothing waits
         self._groups: dict[int, tuple[int, ...]] = {}
         self._at = 0  # the lane that is looked at in this round
         self._moved = 0  # the ranks that moved in this round
@@ -85,7 +89,7 @@ class Merger:
         """Nothing more comes from this rank."""
         lane = self._by_rank[rank]
         lane.ended = True
-        self._unsure &= ~lane.bit
+        self._look_whether_sure(lane)
 
     def settle(self) -> list[Folded]:
         """Return the next entries that are final."""
@@ -175,13 +179,16 @@ class Merger:
         its turn comes.
         """
         # Before a silent rank says more, nothing is final, and the windows need not be searched.
-        while not (sure and self._order == "fold" and self._somebody_is_silent()):
+        while not (sure and self._order == "fold" and self._silent):
             if self._at == len(self._lanes):
                 moved, self._at, self._moved = self._moved, 0, 0
                 if not moved:
                     return self._crossed()
-            if not self._at and (many := self._leap(sure=sure, impatient=impatient)) is not None:
-                return many
+            if not self._at:
+                if self._rest % _SELDOM:
+                    self._rest -= 1
+                elif (many := self._leap(sure=sure, impatient=impatient)) is not None:
+                    return many
             lane = self._lanes[self._at]
             if sure and not len(lane) and not lane.ended:
                 return None
@@ -194,12 +201,9 @@ class Merger:
                 return self._out(agreeing)
         return None
 
-    def _somebody_is_silent(self) -> bool:
-        return any(lane.out == lane.pushed and not lane.ended for lane in self._lanes)
-
     def _pass_waiting(self) -> None:
         """Pass the heads that wait for others in this round, as `_next` does before it stops at a silent rank."""
-        while self._order == "fold" and self._somebody_is_silent():
+        while self._order == "fold" and self._silent:
             if self._at == len(self._lanes):
                 if not self._moved:
                     return
@@ -286,6 +290,10 @@ class Merger:
             self._unsure &= ~lane.bit
         else:
             self._unsure |= lane.bit
+        if lane.ended or lane.out < lane.pushed:
+            self._silent &= ~lane.bit
+        else:
+            self._silent |= lane.bit
 
     def _pop(self, lane: RankLane) -> Piece:
         """Take the lane's head out and keep all counts right."""
@@ -311,6 +319,7 @@ class Merger:
             return text
         most = min((lane.plain for lane in lanes), default=0)
         if most < _LEAST:
+            self._rest = max(self._rest, _SELDOM) - 1
             return None
         equal = self._order == "fold" and self._are_equal(lanes)
         if self._rest and (impatient is not None or not equal):
