@@ -81,7 +81,7 @@ class MainThreadState:
     """
 
     state: str = "starting"
-    since: float = field(default_factory=clock.now)
+    since: float = field(default_factory=lambda: clock.now())  # noqa: PLW0108 - it is replaced
     running: int | None = None
     heard: int = 0
     begun: int = 0

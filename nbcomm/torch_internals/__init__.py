@@ -14,6 +14,8 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; with each new version, look again for a
 * ``pt_gloo_runloop``, the name of gloo's worker threads: a script does not end while one still holds a call's tensors.
   No public way.
 * ``_register_backend`` and its like: torch's own group inside ours. No public way.
+* ``autograd._profiler_enabled`` and ``_len_torch_dispatch_stack``: where nobody watches torch's dispatcher, a call goes
+  past it. No public way; without them every call goes through it.
 * ``rendezvous._rendezvous_handlers``: a cell's `init_process_group` opens no port. No public
   way: a handler cannot be replaced.
 * DDP's ``_ddp_init_helper``, ``reducer``: a module is reset after an abort. No public way;

@@ -125,6 +125,43 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     return inner  # type: ignore[no-any-return]
 
 
+DIRECT = ("allreduce", "broadcast")
+"""Methods of a group that only choose the backend by their tensors' device, and pass on what they get."""
+
+
+def direct(inner: torch.distributed.ProcessGroup, backend: str) -> Any:
+    """Return a group's backend of gloo's for the CPU; None if it has none."""
+    return inner._get_backend(_CPU) if devices_of(backend).get("cpu") == "gloo" else None
+
+
+def is_plain(tensors: list[torch.Tensor]) -> bool:
+    """Return whether a call for these tensors may go to the backend itself, by `direct`.
+
+    A call of a group goes through torch's dispatcher, which takes a tenth of a small call's time. It matters to
+    profilers, to modes (`CommDebugMode`), to tensors that are more than their memory, and for gradients.
+    """
+    if len(tensors) != 1:
+        return False
+    tensor = tensors[0]
+    return (
+        type(tensor) is torch.Tensor
+        and tensor.is_cpu
+        and not tensor.requires_grad
+        and tensor.layout is _STRIDED
+        and not tensor.is_neg()
+        and not _is_profiled()
+        and not _modes()
+        and not tensor.is_nested
+    )
+
+
+_STRIDED = torch.strided
+_CPU = torch.device("cpu")
+# Without these two, nothing is plain.
+_is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", lambda: True)
+_modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
+
+
 def _unless(ended: Callable[[], bool], connect: Callable[[], Any], seconds: float) -> Any:
     """Connect on another thread: this one hears signals meanwhile, and does not wait for what nobody wants.
 

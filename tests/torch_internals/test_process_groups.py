@@ -110,3 +110,25 @@ def test_a_torch_without_nccl_says_so_in_torchs_words() -> None:
         with pytest.raises(RuntimeError, match=r"^Distributed package doesn't have NCCL built in$"):
             process_groups.new_inner(backend, store, 0, 1, timedelta(seconds=5), unused, "g", [0])  # type: ignore[arg-type]
         assert store.num_keys() == 0, "nobody was told that this rank has come"
+
+
+def test_only_a_call_for_one_plain_tensor_goes_past_the_dispatcher() -> None:
+    from torch.utils._python_dispatch import TorchDispatchMode
+
+    plain = torch.zeros(2)
+    assert process_groups.is_plain([plain])
+    others = {
+        "gradients": torch.zeros(2, requires_grad=True),
+        "a subclass": torch.nn.Parameter(torch.zeros(2), requires_grad=False),
+        "sparse": torch.zeros(2).to_sparse(),
+        "another device": torch.zeros(2, device="meta"),
+        "negated on reading": torch.zeros(2, dtype=torch.complex64).conj().imag,
+    }
+    for name, tensor in others.items():
+        assert not process_groups.is_plain([tensor]), name
+    assert not process_groups.is_plain([])
+    assert not process_groups.is_plain([plain, plain])
+    with torch.profiler.profile():
+        assert not process_groups.is_plain([plain]), "a profile shows the dispatcher's name of it"
+    with TorchDispatchMode():
+        assert not process_groups.is_plain([plain]), "a mode sees each call"

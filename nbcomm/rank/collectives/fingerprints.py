@@ -230,6 +230,33 @@ class FingerprintBoard:
             return ()
         return different or ()
 
+    def announce(self, group: int, position: int, number: int, pages: Pages) -> Sequence[int]:
+        """Write which collective this rank is about to do, as `compare` does, but not yet its words: see `put_words`.
+
+        Nobody reads them unless calls differ, and most are over before anybody could.
+        """
+        tag = (group + position * _SPREAD) & _MASK
+        at = (group + position) % SLOTS * _WORDS
+        words = self._words
+        words[at + 1] = 0  # the words of an earlier call are not this one's
+        words[at] = word = tag << 32 | number
+        different = None
+        try:
+            for peer, page in pages.items():
+                other = page[at]
+                if other != word and other >> 32 == tag:
+                    different = [*(different or ()), peer]
+        except ValueError:  # the pages were closed meanwhile
+            return ()
+        return different or ()
+
+    def put_words(self, group: int, position: int, said: Fingerprint) -> None:
+        """Write the words of a collective that `announce` has written, unless a later one has taken its slot."""
+        at = (group + position) % SLOTS * _WORDS
+        if self._words[at] >> 32 == (group + position * _SPREAD) & _MASK:
+            start = at * 8 + 8
+            self._bytes[start : start + len(said.block)] = said.block
+
     def withdraw(self, ring: int, group: int, position: int) -> None:
         """Remove what this rank was about to do, and where: it does not do it. A later call there stays."""
         tag = (group + position * _SPREAD) & _MASK

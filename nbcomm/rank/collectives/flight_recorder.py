@@ -30,6 +30,9 @@ NEW_GROUP = "new_group"
 _SILENT = "reduce_scatter_tensor"
 """Gloo reports its end only to a thread that waits for it."""
 
+_UNKNOWN: Any = (None, None)
+"""In place of a handle and its call."""
+
 _FIRST, _SLICED = (timedelta(seconds=0.01),), (timedelta(seconds=0.5),)
 _NOT_YET = "Operation timed out"
 """What torch says when a slice of a wait is over."""
@@ -230,37 +233,52 @@ class FlightRecorder:
         nothing.
         """
         limited = bool(args or kwargs)
-        known, sliced = self.live.get(id(work)), False
-        if known is not None and not limited and (patience := known[1].log.timeout) is not None:
-            sliced = known[1].kind == "collective"
+        _, call = self.live.get(id(work), _UNKNOWN)
+        sliced = False
+        if call is not None and not limited and (patience := call.log.timeout) is not None:
+            sliced = call.kind == "collective"
             # A message gets the group's timeout here, or gloo would use the one that it had for connecting.
             args = _FIRST if sliced else (patience,)
         ident = threading.get_ident()
         waiting = self.waiting if ident == self.main else self._waiting_in(ident)
         waiting.append((work, limited))
-        if known is not None and known[1].entry is not None:
-            known[1].entry.asked = known[1].entry.asked or clock.now()  # until then the rank did its own work
+        if call is not None and call.kept and not call.asked:
+            call.asked = clock.now()  # until then the rank did its own work
         try:
-            while True:
-                try:
-                    result = wait(work, *args, **kwargs)
-                    break
-                except RuntimeError as error:
-                    if not sliced or _NOT_YET not in str(error):
-                        told = self._explain(error)
-                        if told is error and not limited and known is not None and not self.aborted:
-                            known[1].fail()
-                        raise told from None
-                if known is not None:
-                    self._go_on(known[1], first=args is _FIRST)
-                args = _SLICED
+            try:
+                result = wait(work, *args, **kwargs)
+            except RuntimeError as error:
+                result = self._wait_on(wait, work, call, error, limited=limited, sliced=sliced)
         finally:
             if waiting:
                 waiting.pop()
-        if known is not None and known[1].entry is not None:
-            self._note_end(known[1].entry)
-        self._end(id(work))
+        if call is not None and call.kept:
+            call.end()
+            if call.drawn is not None:
+                self.journal.finish(call)
+        if sliced:
+            self.live.pop(id(work), None)
+        else:
+            self._end(id(work))
         return result
+
+    def _wait_on(  # noqa: PLR0913 - a wait has these
+        self, wait: Callable[..., Any], work: Any, call: Any, error: RuntimeError, *, limited: bool, sliced: bool
+    ) -> Any:
+        """Go on with a wait after its first slice, or raise what it has raised."""
+        first = True
+        while True:
+            if not sliced or _NOT_YET not in str(error):
+                told = self._explain(error)
+                if told is error and not limited and call is not None and not self.aborted:
+                    call.fail()
+                raise told from None
+            self._go_on(call, first=first)
+            first = False
+            try:
+                return wait(work, *_SLICED)
+            except RuntimeError as other:
+                error = other
 
     def _waiting_in(self, ident: int) -> list[tuple[Any, bool]]:
         """Return what a thread other than the main one waits for."""
@@ -274,10 +292,6 @@ class FlightRecorder:
         if self.aborted and time.monotonic() - self.aborted > _GRACE:
             call.log.stuck = True
             raise self._explain(RuntimeError("The connection was closed, but gloo did not notice it."))
-
-    def _note_end(self, entry: Any) -> None:
-        entry.end()
-        self.journal.finish(entry)
 
     @contextmanager
     def beside(self, *, issues: bool) -> Iterator[None]:

@@ -26,7 +26,7 @@ from ...short_repr import size_of
 from ..clock import clock
 from . import call_site, call_values
 from .call_values import Drawn
-from .recorded_call import RecordedCall, Turn
+from .recorded_call import RecordedCall, Step, Turn
 
 _KEPT, _KEPT_TRACED, _DRAWN = 512, 100_000, 64
 """How many steps of a cell are kept: usually, when it is traced, and how many with their values."""
@@ -35,55 +35,22 @@ _RECENT = 16
 """How many of them are reported while the cell runs."""
 
 
-class JournalEntry:
-    """One call that a cell made."""
+class JournalEntry(Step):
+    """One call of a Communicator's method; it may need several of torch's."""
 
-    __slots__ = (
-        "anyone",
-        "asked",
-        "began",
-        "drawn",
-        "ended",
-        "failed",
-        "first",
-        "kind",
-        "last",
-        "log",
-        "name",
-        "nbytes",
-        "number",
-        "peer",
-        "place",
-        "tag",
-        "watched",
-    )
+    first = last = number = 0
 
     def __init__(self, name: str, kind: str, place: Any) -> None:
         self.name = name
         self.kind = kind
         self.place = place
-        self.log: Any = None
-        self.first = self.last = self.nbytes = self.tag = self.number = 0
-        self.peer: int | None = None
-        self.anyone: Any = None
-        """Its call, where that receives from any rank: who has sent is known later."""
-        self.drawn: Drawn | None = None
-        self.failed = False
-        self.watched = False
-        """Its end is noted when it comes, whoever waits for it."""
         self.began = clock.now()
-        self.ended = self.asked = 0.0
 
     def take(self, call: RecordedCall) -> None:
         """Take over what identifies the call to the other ranks."""
         self.log, self.peer, self.tag = call.log, call.peer, call.tag
         self.first = self.last = call.seq
         self.anyone = call if call.kind == "recv" and call.peer is None else None
-
-    def end(self) -> None:
-        """Note the end; only the first call counts."""
-        if not self.ended:
-            self.ended = clock.now()
 
 
 class Journal:
@@ -99,10 +66,10 @@ class Journal:
     def __init__(self, scope: Callable[[], dict[str, Any] | None]) -> None:
         self.drawing = self.tracing = False
         self._scope = scope
-        self._entries: deque[JournalEntry] = deque(maxlen=_KEPT)
+        self._entries: deque[JournalEntry | RecordedCall] = deque(maxlen=_KEPT)
         self._count = 0
         self._current: dict[int, JournalEntry] = {}
-        self._carried: dict[int, JournalEntry | None] = {}  # by the threads that carry out what a cell has begun
+        self._carried: dict[int, Step | None] = {}  # by the threads that carry out what a cell has begun
         self._awaited: int | None = None
         self._faults = Faults()
         self.notes: list[str] = []
@@ -185,13 +152,13 @@ class Journal:
         self.finish(entry, result)
         return result
 
-    def finish(self, entry: JournalEntry, result: Any = None, *, late: bool = False) -> None:
+    def finish(self, entry: Step, result: Any = None, *, late: bool = False) -> None:
         """Note the result of a call, if it is drawn; see `Drawn.finish`."""
         if entry.drawn is not None:
             with self._beside():
                 entry.drawn.finish(result, late=late)
 
-    def close(self, entry: JournalEntry) -> None:
+    def close(self, entry: Step) -> None:
         """Finish a call that has ended where Python did not see it."""
         if entry.watched:  # otherwise it is not known when it ended
             entry.end()
@@ -214,7 +181,7 @@ class Journal:
 
     def count(self, call: RecordedCall) -> int:
         """Count a call of torch, if this was not done; all of a Communicator's method are one. Return its number."""
-        entry = self._current.get(threading.get_ident())
+        entry = self._current.get(threading.get_ident()) if self._current else None
         if entry is None:
             return call.count(self.turn)
         number = call.count(self.turn, entry.number)
@@ -223,23 +190,27 @@ class Journal:
 
     def follow(self, call: RecordedCall, *, failed: bool = False) -> None:
         """Note a call of torch, or one that was refused: inside a Communicator's method, or by other code."""
-        number = self.count(call)
-        entry = self._current.get(threading.get_ident())
-        if entry is None:
-            entry = JournalEntry(call.name, call.kind, None)
-            entry.began, entry.number = call.since, number
-            entry.take(call)
-            entry.failed = failed
-            if self._carried:
-                self._notice(entry, threading.get_ident())
-            call.entry = entry
-            self._add(entry)
-        elif entry.log is None:
-            entry.take(call)
-        else:
-            entry.last = call.seq
+        entry = self._current.get(threading.get_ident()) if self._current else None
+        if entry is not None:
+            self.count(call)
+            if entry.log is None:
+                entry.take(call)
+            else:
+                entry.last = call.seq
+            return
+        if call.turn is None:  # as `count` does, in fewer steps
+            call.turn = turn = self.turn
+            counts, key = turn.counts, call.counted
+            call.given = counts[key] = counts.get(key, 0) + 1
+        call.kept = True
+        if failed:
+            call.failed = True
+        if self._carried:
+            self._notice(call, threading.get_ident())
+        self._count += 1
+        self._entries.append(call)
 
-    def complete(self, entry: JournalEntry | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
+    def complete(self, entry: Step | None, drawn: Drawn | None, args: tuple[Any, ...], work: Any) -> None:
         """Keep what is asked for beside the times, after a call of torch outside of a Communicator's method."""
         if entry is None or not self.curious:
             return
@@ -273,7 +244,7 @@ class Journal:
         if entry is not None and entry.asked == math.inf:
             entry.asked = clock.now()
 
-    def _notice(self, entry: JournalEntry, ident: int) -> None:
+    def _notice(self, entry: Step, ident: int) -> None:
         if ident in self._carried:
             entry.asked = math.inf
             self._carried[ident] = entry  # from now on `wait_for` sees it
@@ -319,10 +290,10 @@ def _signature(method: Callable[..., Any]) -> inspect.Signature:
     return inspect.signature(method)
 
 
-def _told(entry: JournalEntry, drawn: Drawn | None) -> CallRecord:
+def _told(entry: JournalEntry | RecordedCall, drawn: Drawn | None) -> CallRecord:
     """Return the step as a message, with its values if they are asked for: they may be long."""
     log = entry.log
-    if entry.anyone is not None and entry.anyone.peer is not None:
+    if isinstance(entry, JournalEntry) and entry.anyone is not None and entry.anyone.peer is not None:
         entry.take(entry.anyone)
     return CallRecord(
         entry.name,

@@ -1,4 +1,4 @@
-"""One call that is under way, and the calls of one group, counted."""
+"""One call that is under way, what the journal keeps of it, and the calls of one group, counted."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ class Log:
         self.name = name
         self.members = members
         self.ranks = rank_lists.written(members)  # once, and not for each call
+        self.key = f"{name} {self.ranks}"  # of the counts of its collectives: a text knows its hash
         self.timeout = timeout
         self.stuck = False
         self.board: FingerprintBoard | None = None
@@ -82,69 +83,116 @@ class Turn:
 
     Attributes:
         over: another request has begun since.
+        counts: how many there were of each kind.
     """
 
     def __init__(self) -> None:
         self.over = False
-        self._counts: dict[object, int] = {}
+        self.counts: dict[object, int] = {}
 
     def next(self, key: object) -> int:
         """Count one more call of a kind, and return its number."""
-        number = self._counts[key] = self._counts.get(key, 0) + 1
+        number = self.counts[key] = self.counts.get(key, 0) + 1
         return number
 
     def take_back(self, key: object, number: int) -> None:
         """Uncount the last call of a kind: torch has refused it."""
-        if self._counts.get(key) == number:
-            self._counts[key] = number - 1
+        if self.counts.get(key) == number:
+            self.counts[key] = number - 1
 
 
-class RecordedCall:
-    """One call that is under way."""
+class Step:
+    """What the journal keeps of a call. Few calls have all of it, and each must be made fast: hence the class's values.
 
-    __slots__ = (
-        *("entry", "kind", "limited", "log", "name", "peer", "said", "seq", "since", "tag", "turn", "where"),
-        *("_counted", "_number"),
-    )
+    Attributes:
+        place: file and line of the cell that made it; None where that is not known.
+        first: its first call of torch in the group, by its number there; `last` likewise.
+        anyone: its call, where that receives from any rank: who has sent is known later.
+        watched: its end is noted when it comes, whoever waits for it.
+        asked: since when somebody has waited for it; until then the rank did its own work.
+    """
+
+    kind = "collective"
+    name = ""
+    log: Any = None
+    place: Any = None
+    peer: int | None = None
+    tag = nbytes = 0
+    anyone: Any = None
+    drawn: Any = None
+    failed = watched = False
+    asked = ended = 0.0
+
+    def end(self) -> None:
+        """Note the end; only the first call counts."""
+        if not self.ended:
+            self.ended = clock.now()
+
+
+class RecordedCall(Step):
+    """One call that is under way, and its own step in the journal, where the cell or a library made it.
+
+    Attributes:
+        kept: it is its own step.
+        where: what the cell called, once it was looked up.
+        turn: the request that has made it, once it is counted.
+        counted: which calls it is counted with.
+        given: its number among them.
+    """
+
+    kept = limited = False
+    where: call_site.Said | None = None
+    turn: Turn | None = None
+    counted: object
+    given = 0
 
     def __init__(  # noqa: PLR0913, PLR0917 - a call has these
         self, kind: str, name: str, log: Log, seq: int, said: Fingerprint | None, peer: int | None = None, tag: int = 0
     ) -> None:
-        self.kind = kind
         self.name = name
         self.log = log
         self.seq = seq
         self.said = said
-        self.peer = peer
-        self.tag = tag
-        self.limited = False
-        self.entry: Any = None
-        """Its place in the journal, where the cell or a library made it."""
-        self.where: call_site.Said | None = None
-        """What the cell called, once it was looked up."""
-        self.turn: Turn | None = None
-        """The request that has made it, once it is counted."""
-        self._counted: object = None
-        self._number = 0
         self.since = clock.now()
+        if kind == "collective":
+            self.counted = log.key
+        else:
+            self.kind, self.peer, self.tag = kind, peer, tag
+            self.counted = kind, log.key, peer, tag
+
+    @property
+    def entry(self) -> RecordedCall | None:
+        """Its step in the journal, if it is its own."""
+        return self if self.kept else None
+
+    @property
+    def first(self) -> int:
+        """Its position."""
+        return self.seq
+
+    last = first
+
+    @property
+    def began(self) -> float:
+        """When it began."""
+        return self.since
 
     def count(self, turn: Turn, number: int = 0) -> int:
         """Give it its number for people, and return that; by default the next one of its kind."""
         if self.turn is None:
-            self._counted = self.kind, self.log.name, self.log.ranks, self.peer, self.tag
-            self.turn, self._number = turn, number or turn.next(self._counted)
-        return self._number
+            self.turn, self.given = turn, number or turn.next(self.counted)
+        return self.given
 
     @property
     def number(self) -> int:
         """Its number for people, as that of a `PendingCall`."""
-        return -1 if self.turn is None else 0 if self.turn.over else self._number
+        return -1 if self.turn is None else 0 if self.turn.over else self.given
 
     def take_back(self) -> None:
         """Free its place in the order of calls: torch has refused it."""
         self.log.take_back(self)
         if self.turn is not None:
-            self.turn.take_back(self._counted, self._number)
+            self.turn.take_back(self.counted, self.given)
 
     def has_ended(self, work: Any) -> bool:
         """Return whether its handle has ended.
@@ -164,9 +212,12 @@ class RecordedCall:
             self.log.failed.append(self.seq)
 
     def tell_place(self, scope: dict[str, Any] | None) -> None:
-        """Tell the other ranks what the cell called, for the message of a rank that does something else."""
+        """Tell the other ranks what torch and the cell called, for the message of a rank that does something else."""
         self.where = where = call_site.here(scope)
-        if self.log.board is not None:
-            self.log.board.put_place(self.log.life, self.seq, where.block)
-        if self.entry is not None and self.entry.place is None:
-            self.entry.place = where.place
+        log = self.log
+        if log.board is not None:
+            if self.said is not None:
+                log.board.put_words(log.life, self.seq, self.said)
+            log.board.put_place(log.life, self.seq, where.block)
+        if self.kept and self.place is None:
+            self.place = where.place

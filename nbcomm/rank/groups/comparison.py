@@ -55,6 +55,7 @@ class CallComparison:
         hub = self._hub
         board: FingerprintBoard = hub.board  # type: ignore[assignment]  # nothing is seen without one
         block = call_site.here(hub.record.scope()).block
+        board.put_words(self.life, seq, said)
         board.put_place(self.life, seq, block)
         heard = board.hear(0, self.life, seq, self.pages, hub.ended)
         told = {peer: (_words(text), where) for peer, (text, where) in heard.items() if text or peer in different}
@@ -118,11 +119,21 @@ class CallComparison:
 
     # ── an all-to-all, whose parts differ from rank to rank ─────────────────────────────────────────
 
-    def compare_uneven(
-        self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint
+    def compare(
+        self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint, *, uneven: bool
     ) -> tuple[Fingerprint, Sequence[int]]:
-        """Write what this rank is about to do; return that, with its splits, and the members that it does not fit."""
+        """Write what this rank is about to do, with its words; return that, and the members that it does not fit.
+
+        Args:
+            method: of the group.
+            args: its arguments.
+            seq: the position.
+            said: of the call.
+            uneven: the splits must fit, too.
+        """
         board: FingerprintBoard = self._hub.board  # type: ignore[assignment]  # nothing is seen without one
+        if not uneven:
+            return said, board.compare(0, self.life, seq, said, self.pages)
         splits = self.splits(method, args)
         said = entry(said.number, f"{said.words}|{_numbers(splits[0])}|{_numbers(splits[1])}")
         return said, board.compare(0, self.life, seq, said, self.pages) or self.not_fitting(seq, splits)

@@ -58,6 +58,8 @@ class RankGroup(Calls):
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._store: Any = None
+        self._direct: Any = None
+        """What carries out calls for the CPU inside of the inside."""
 
     def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
         """Meet the other members, who must do so too, and begin to count from 1.
@@ -97,6 +99,7 @@ class RankGroup(Calls):
             hub.ended,
         )
         inner = self._inner
+        self._direct = process_groups.direct(inner, self._backend)
         selftest.compare(f"the inside of the group of {named(self.members)}", (inner.rank(), inner.size()), self._place)
         self.lost = ""
         self._comparison.life = self._log.life = hash_of(life)
@@ -124,7 +127,7 @@ class RankGroup(Calls):
         """Let go of the inside; its connections must be shut, or this waits for what is under way."""
         if self._log.stuck:
             _stuck.append(self._inner)  # its end would wait for a call that gloo has forgotten
-        self._inner = None
+        self._inner = self._direct = None
         self._comparison.look_at(None)
 
     def abort_device(self) -> None:
@@ -146,6 +149,16 @@ class RankGroup(Calls):
         if different:
             number = self._note_refused(method, args, seq, said)
             raise self._comparison.mismatch(seq, said, different, number)
+
+    def _pass_on_blocking(self, method: str, given: tuple[Any, Any], seq: int, said: Fingerprint, drawn: Any) -> Any:
+        """Pass on a collective whose method may wait for other ranks before it returns its handle."""
+        (args, kwargs), record = given, self._hub.record
+        made = RecordedCall("collective", signatures.NAMES.get(method, method), self._log, seq, said)
+        made.limited = method == "monitored_barrier"
+        made.tell_place(record.scope())
+        work = self._pass_on(method, args, kwargs, made)
+        record.journal.complete(made.entry, drawn, args, work)
+        return work
 
     def _refuse(self, error: Exception, call: RecordedCall) -> BaseException:
         """Return what to raise for a collective that has not begun; it is recorded as one that has failed."""
@@ -255,7 +268,7 @@ _stuck: list[Any] = []
 """What must live as long as the process, for its end would never end."""
 
 
-def _passing(method: str) -> Callable[..., Any]:
+def _passing(method: str) -> Callable[..., Any]:  # noqa: C901 - see below
     """Make the method of a group that passes a collective on.
 
     What its call does, in this order::
@@ -270,45 +283,50 @@ def _passing(method: str) -> Callable[..., Any]:
     each further function on the way costs microseconds.
     """
     name = signatures.NAMES.get(method, method)
-    describe, uneven, blocking = signatures.describe, method in signatures.UNEVEN, method == "monitored_barrier"
+    describe, uneven, blocking = (
+        signatures.describer(method),
+        method in signatures.UNEVEN,
+        method == "monitored_barrier",
+    )
     returns_at_once, rooted = signatures.returns_at_once, method in signatures.ROOTED
+    is_direct, is_plain = method in process_groups.DIRECT, process_groups.is_plain
 
     def call(self: RankGroup, *args: Any, **kwargs: Any) -> Any:
         # No variable for the inside: a traceback, which IPython keeps, would keep it alive beyond its time.
-        hub, log, pages = self._hub, self._log, self._comparison.pages
+        hub, log, comparison = self._hub, self._log, self._comparison
+        record, pages = hub.record, comparison.pages
         if hub.alert or self._inner is None:
             self._object_to_collective(method, args)
-        if hub.record.busy_beside:
+        if record.busy_beside:
             hub.await_turn(self)
         seq = next(log.positions)
-        said, journal = describe(method, args, kwargs), hub.record.journal
+        said = describe(args, kwargs)
         different: Sequence[int] = ()
         if not pages:
             pass  # alone in the group, or with ranks on other machines only
-        elif uneven:
-            said, different = self._comparison.compare_uneven(method, args, seq, said)
+        elif uneven or pages.far:
+            said, different = comparison.compare(method, args, seq, said, uneven=uneven)
         else:
-            different = hub.board.compare(0, self._comparison.life, seq, said, pages)  # type: ignore[union-attr]
+            different = hub.board.announce(comparison.life, seq, said[0], pages)  # type: ignore[union-attr]
         if different:
             self._judge(method, args, seq, said, different)
         log.issued = seq
-        curious = journal.curious
+        journal = record.journal
+        curious = journal.drawing or journal.tracing
         drawn = journal.look_at(method, args, self.members, hub.rank) if curious else None
         if blocking or self._may_block:
-            made = RecordedCall("collective", name, log, seq, said)
-            made.limited = blocking
-            made.tell_place(hub.record.scope())
-            work = self._pass_on(method, args, kwargs, made)
-            journal.complete(made.entry, drawn, args, work)
-            return work
+            return self._pass_on_blocking(method, (args, kwargs), seq, said, drawn)
         try:
-            work = getattr(self._inner, method)(*args, **kwargs)
+            if is_direct and self._direct is not None and not kwargs and is_plain(args[0]):
+                work = getattr(self._direct, method)(*args)
+            else:
+                work = getattr(self._inner, method)(*args, **kwargs)
         except Exception as error:  # noqa: BLE001 - torch refuses calls by many kinds of errors
             raise self._refuse(error, RecordedCall("collective", name, log, seq, said)) from None
         made = RecordedCall("collective", name, log, seq, said)
-        hub.record.follow(work, made)
+        record.follow(work, made)
         if curious or rooted or returns_at_once(args, kwargs):  # else there is time while it is waited for
-            made.tell_place(hub.record.scope())
+            made.tell_place(record.scope())
             journal.complete(made.entry, drawn, args, work)
         return work
 

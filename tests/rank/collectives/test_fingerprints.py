@@ -342,3 +342,14 @@ def test_without_any_room_a_rank_is_not_seen_and_its_log_says_so_once(
         board.leave()
     assert [page.name for page in folder.iterdir()] == ["board0"]
     assert (tmp_path / "home" / "rank1.log").read_text() == said
+
+
+def test_a_collective_is_compared_before_its_words_are_there(boards: list[FingerprintBoard]) -> None:
+    compare(boards[0], 0, 7, 1, PROD, [])  # whose words lie where the next one's will
+    assert list(boards[0].announce(7, 1 + SLOTS, SUM.number, boards[0].seen([1]))) == []
+    assert list(boards[1].announce(7, 1 + SLOTS, PROD.number, boards[1].seen([0]))) == [0]
+    assert boards[1].text(0, 0, 7, 1 + SLOTS) == "", "an earlier call's words are not this one's"
+    boards[0].put_words(7, 1 + SLOTS, SUM)
+    assert boards[1].text(0, 0, 7, 1 + SLOTS) == "all_reduce(sum)"
+    boards[0].put_words(7, 1, PROD)
+    assert boards[1].text(0, 0, 7, 1 + SLOTS) == "all_reduce(sum)", "a later call has this slot"
