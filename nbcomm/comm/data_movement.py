@@ -104,7 +104,10 @@ class DataMovement(RankOrder):
 
     def _broadcast(self, channel: GroupChannel, data: Any, src: int) -> Any:
         if self.rank != src:
-            return channel.broadcast(src).open(self.device)
+            got = channel.broadcast(src)
+            return got if isinstance(got, torch.Tensor) else got.open(self.device)
+        if type(data) is torch.Tensor and channel.broadcast_small(data):
+            return data.clone(memory_format=torch.contiguous_format)
         packet, refused = packed(lambda: pack(data, channel.carries, alone=True))
         posted = channel.post_broadcast(packet)
         copy = packet.open(self.device, sent=True) if refused is None else None  # made while the parts are being sent

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
@@ -54,6 +55,8 @@ class Member:
         self._local_world_size = world_size if local_world_size is None else local_world_size
         self._device = device
         self._wires: dict[Any, GroupChannel] = {}
+        self._world: Callable[[], Any] = _no_world
+        """The world's group when a collective was last allowed to use it."""
         self.lanes = AsyncLanes(device)
         self._left = ""
         self._coming: list[Any] = []  # receives that may be under way
@@ -225,12 +228,20 @@ class Member:
 
         It waits until the group's asynchronous calls are done: they were begun before.
         """
+        world = dist.group.WORLD
+        known = group is None or (isinstance(group, dist.ProcessGroup) and process_groups.is_known(group))
+        if known and world is not None and world is self._world() and not self.lanes.any and self.cell_ranks is None:
+            channel = self._wires.get(group)
+            if channel is not None:  # as below, where nothing has changed since
+                channel.call = name
+                return channel
         process_group = resolve(group)
         if self.lanes.any:
             self.lanes.drain(lane_of(process_group))
         channel = self._wire_of(process_group)
         channel.call = name
         self._check_present(name, channel.ranks)
+        self._world = _no_world if world is None else weakref.ref(world)
         return channel
 
     def _beside(self, name: str, group: Any, job: Callable[[], Any], *, sync_grads: bool = False) -> Handle:
@@ -282,3 +293,7 @@ class Member:
             raise CollectiveError(
                 f"{word}={rank!r} is not a rank of the group; choose one of {rank_sets.fold(channel.ranks)}."
             )
+
+
+def _no_world() -> None:
+    return None

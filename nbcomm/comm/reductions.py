@@ -120,7 +120,8 @@ class Reductions(DataMovement):
                 )
             return reduce.reduce_into(channel, data, known, out)
         if isinstance(data, torch.Tensor) and not sync_grads:
-            return reduce.reduce_one(channel, data.detach(), known)  # this path must be as fast as torch's
+            whole = data.detach() if data.requires_grad else data  # this path must be as fast as torch's
+            return reduce.reduce_one(channel, whole, known)
         results = reduce.reduce_tree(channel, data, known, None, grads=sync_grads)
         flags = autograd.requires_grad(data) if sync_grads else []
         if not any(flags):

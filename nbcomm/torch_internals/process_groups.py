@@ -152,6 +152,7 @@ def is_plain(tensors: list[torch.Tensor]) -> bool:
         and not _is_profiled()
         and not _modes()
         and not tensor.is_nested
+        and not tensor.is_quantized
     )
 
 

@@ -121,6 +121,7 @@ def test_only_a_call_for_one_plain_tensor_goes_past_the_dispatcher() -> None:
         "gradients": torch.zeros(2, requires_grad=True),
         "a subclass": torch.nn.Parameter(torch.zeros(2), requires_grad=False),
         "sparse": torch.zeros(2).to_sparse(),
+        "quantized": torch.quantize_per_tensor(torch.zeros(2), 0.1, 0, torch.qint8),
         "another device": torch.zeros(2, device="meta"),
         "negated on reading": torch.zeros(2, dtype=torch.complex64).conj().imag,
     }

@@ -157,7 +157,14 @@ def reduce_one(
         dst: as in `reduce_tree`.
         given_up: the caller no longer needs ``tensor``.
     """
-    rule = reduce_ops.rule(op, tensor.dtype, bitwise=channel.bitwise(tensor.device))
+    dtype = tensor.dtype
+    rule = reduce_ops.rule(op, dtype, bitwise=channel.bitwise(tensor.device))
+    straight = rule.wire is rule.result is dtype and dst is None and not rule.folded
+    if straight and channel.takes(tensor):
+        whole = given_up and tensor.is_contiguous()
+        values = tensor if whole else tensor.clone(memory_format=torch.contiguous_format)
+        channel.reduced(values, op.wire)
+        return values.div_(channel.size) if op.name == "mean" else values
     values = carried(channel, tensor, rule.wire)
     if rule.folded:
         rows = channel.rows(as_bytes(values)).view(values.dtype).view(channel.size, *values.shape)

@@ -73,6 +73,8 @@ def parse(op: object) -> Op:
     """
     if isinstance(op, Op):
         return op
+    if type(op) is str and op in _OPS:
+        return _OPS[op]
     if isinstance(op, str):
         return _OPS[number_ops.name_of(op)]
     if isinstance(op, (dist.ReduceOp, dist.ReduceOp.RedOpType)):

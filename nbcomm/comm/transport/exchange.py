@@ -19,7 +19,8 @@ import torch.distributed as dist
 from ...analysis import mismatch
 from ...errors import CollectiveError, MismatchError
 from ...rank_spec import by_rank
-from .packets import ERROR, HEAD_BYTES, NOTICE, Packet, Side, as_bytes
+from ...torch_internals.process_groups import is_plain
+from .packets import ERROR, HEAD_BYTES, NOTICE, Packet, Side, as_bytes, from_small_head, small_head
 
 # torch 2.13 renamed these two and warns of the old names.
 all_gather_single: Callable[..., None] = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -65,6 +66,8 @@ class GroupChannel:
         self.device = device
         self._backends = dict(part.split(":") for part in dist.get_backend_config(group).split(","))
         self.host = torch.device("cpu") if "cpu" in self._backends else device
+        self._reductions: dict[Any, Any] = {}  # torch's options by op, which are made once
+        self._roots: dict[int, Any] = {}
 
     def carries(self, tensor: torch.Tensor) -> bool:
         """Return whether the group moves this tensor without a copy to the CPU (gloo's own would be no shorter)."""
@@ -74,12 +77,57 @@ class GroupChannel:
         """Return whether the backend for ``device`` supports band, bor and bxor."""
         return self._backends.get(device.type, "gloo") == "gloo"
 
+    # ---- one plain tensor of the CPU: what `torch.distributed` does for it, without its questions
+
+    def takes(self, tensor: torch.Tensor) -> bool:
+        """Return whether `reduced` and `passed` take this tensor."""
+        return is_plain([tensor]) and not tensor.is_complex() and self.host.type == "cpu"
+
+    def reduced(self, values: torch.Tensor, op: Any) -> None:
+        """Reduce contiguous values in place, on all ranks."""
+        options = self._reductions.get(op)
+        if options is None:
+            options = self._reductions[op] = dist.AllreduceOptions()
+            options.reduceOp, options.asyncOp = op, False
+        group: Any = self.group or dist.group.WORLD
+        work = group.allreduce([values], options)
+        if work is not None:
+            work.wait()
+
+    def passed(self, values: torch.Tensor, src: int) -> None:
+        """Broadcast contiguous values from ``src``, in place."""
+        options = self._roots.get(src)
+        if options is None:
+            options = self._roots[src] = dist.BroadcastOptions()
+            options.rootRank, options.rootTensor, options.asyncOp = self.ranks.index(src), 0, False
+        group: Any = self.group or dist.group.WORLD
+        work = group.broadcast([values], options)
+        if work is not None:
+            work.wait()
+
     # ---- collectives
 
-    def broadcast(self, src: int) -> Packet:
-        """Receive what ``src`` posts: one message if it fits in the head, else one more for each part."""
+    def broadcast_small(self, tensor: torch.Tensor) -> bool:
+        """Send a tensor that fits into a head; return whether it was sent."""
+        head = small_head(tensor) if self.takes(tensor) else None
+        if head is not None:
+            self.passed(head, self.ranks[self.me])
+        return head is not None
+
+    def broadcast(self, src: int) -> Packet | torch.Tensor:
+        """Receive what ``src`` posts: one message if it fits in the head, else one more for each part.
+
+        Returns:
+            A tensor that is all that was sent, or a packet.
+        """
         head = self._on_host(_empty_head())
-        dist.broadcast(head, src, group=self.group)
+        if self.takes(head):
+            self.passed(head, src)
+            small = from_small_head(head)
+            if small is not None:
+                return small
+        else:
+            dist.broadcast(head, src, group=self.group)
         got = Packet.from_head(head.cpu())
         self._refuse([got], [src])
         for part in self._arriving(got):

@@ -40,6 +40,10 @@ _DTYPES = sorted({kind for kind in vars(torch).values() if isinstance(kind, torc
 _CODES = {dtype: code for code, dtype in enumerate(_DTYPES)}
 _GRAD, _PARAMETER, _ON_DEVICE, _CARRIED, _ALONE = 1, 2, 4, 8, 16
 _BYTES = _CODES[torch.uint8]
+_IN_NUMPY = {
+    *(torch.float16, torch.float32, torch.float64),
+    *(torch.bool, torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64),
+}
 
 
 class Spec(NamedTuple):
@@ -258,6 +262,33 @@ def pack(value: Any, carries: Callable[[torch.Tensor], bool], *, alone: bool = F
         packet.device = torch.cat([data[place] for place in on_device])
         packet.device_bytes = packet.device.numel()
     return packet
+
+
+def small_head(tensor: torch.Tensor) -> torch.Tensor | None:
+    """Return the head of a plain tensor of the CPU that fits into it, as `pack` and `Packet.head` would; or None."""
+    meta = struct.pack(f"<BB{tensor.ndim}q", _CODES[tensor.dtype], 0, *tensor.shape)
+    size = tensor.numel() * tensor.itemsize
+    if not 0 < size <= ROOM - len(meta) or tensor.dtype not in _IN_NUMPY:
+        return None
+    block = bytearray(HEAD_BYTES)
+    _HEAD.pack_into(block, 0, BARE, 0, 0, size + len(meta), len(meta), 0, 0, 0)
+    end = _HEAD.size + size
+    block[_HEAD.size : end] = tensor.numpy().tobytes()
+    block[end : end + len(meta)] = meta
+    return torch.frombuffer(block, dtype=torch.uint8)
+
+
+def from_small_head(head: torch.Tensor) -> torch.Tensor | None:
+    """Return the plain tensor of the CPU that a head has all of; None if there is something else in it."""
+    raw = head.numpy().data
+    kind, _, _, inline, meta, _, host, device = _HEAD.unpack_from(raw)
+    end = _HEAD.size + inline - meta
+    if kind != BARE or host or device or end == _HEAD.size:
+        return None
+    code, flags, *shape = struct.unpack_from(f"<BB{(meta - 2) // 8}q", raw, end)
+    if flags & ~_GRAD:
+        return None
+    return torch.frombuffer(raw[_HEAD.size : end], dtype=_DTYPES[code]).view(shape).clone()
 
 
 def _pack_bare(tensor: torch.Tensor, carries: Callable[[torch.Tensor], bool]) -> Packet:

@@ -192,7 +192,8 @@ class Journal:
         """Note a call of torch, or one that was refused: inside a Communicator's method, or by other code."""
         entry = self._current.get(threading.get_ident()) if self._current else None
         if entry is not None:
-            self.count(call)
+            number = call.count(self.turn, entry.number)
+            entry.number = entry.number or number
             if entry.log is None:
                 entry.take(call)
             else:
