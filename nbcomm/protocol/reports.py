@@ -113,7 +113,9 @@ class StatusReply(Message):
     ``steps`` are the last few of the running cell. Of the requests, ``heard`` is the last that arrived, ``begun`` the
     last that was begun, ``answered`` the last whose answer had been sent when the first of all this was read.
     ``pss``: the memory is proportional; else it is resident. ``shared`` is as in a `Done`. ``importing`` is the library
-    that the main thread imports, for whose end an interrupt waits; empty if it imports none.
+    that the main thread imports, for whose end an interrupt waits; empty if it imports none. ``ending`` is the request
+    that was told to end, 0 if none was, and ``asking`` has what the rank asks a user and has no answer to: the notebook
+    compares both with what it wants.
     """
 
     rank: int
@@ -134,6 +136,8 @@ class StatusReply(Message):
     pss: bool = False
     shared: SharedPart | None = None
     importing: str = ""
+    ending: int = 0
+    asking: Sequence[InputRequest] = []
 
 
 class Registered(Message):

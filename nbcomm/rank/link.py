@@ -408,6 +408,7 @@ class RankLink:
         used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
         memory, pss = self._footprint.measure()
         world, main_thread, main_loop = self.world, self._main_thread, self._main_loop
+        termination = self._termination
         return StatusReply(
             self.rank,
             os.getpid(),
@@ -426,4 +427,6 @@ class RankLink:
             answered,
             pss,
             importing=main_loop.runner.importing() if main_loop is not None and main_thread.running is not None else "",
+            ending=termination.run if termination is not None else 0,
+            asking=self._asker.open() if self._asker is not None else [],
         )

@@ -135,6 +135,8 @@ TABLE = (
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.completion_thread:CompletionThread.ask", NOTHING, action="ask"),
     Boundary("a {} failed", "rank", "nbcomm.rank.cells.stdin:InputPrompter.hear", CELL, action="input", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._terminate", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.cells.runner:CellRunner.interrupts", NOTHING, action="interrupt"),
+    Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Generation.broken", NOTHING, action="hang"),
     Boundary("a {} failed", "rank", "nbcomm.rank.groups.generation:Generation.abort", NOTHING, action="hang"),
     Boundary(
         "a message could not be read",
@@ -214,6 +216,20 @@ TABLE = (
         action="printing",
     ),
     Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
+    Boundary(
+        "a {} could not be taken",
+        "notebook",
+        "nbcomm.notebook.execution.input_prompts:InputPrompts.hear",
+        NOTHING,
+        action="input",
+    ),
+    Boundary(
+        "a hang could not be judged",
+        "notebook",
+        "nbcomm.notebook.cluster.generations:Generations.abort",
+        NOTHING,
+        action="hang",
+    ),
     Boundary(
         "the ranks could not be asked what they do",
         "notebook",

@@ -195,9 +195,10 @@ class Generations:
         self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # all ranks get the first reason
             return
-        request.blame(culprits)
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
-        self._link.send(request.waiting_for(), Abort(request.id, self.number, error, text))
+        request.blame(culprits)
+        request.ending = self._roster.question, Abort(request.id, self.number, error, text)
+        self._link.send(request.waiting_for(), request.ending[1])
 
     def ending_for(self, request: PendingRequest) -> float:
         """Return the seconds since a request was aborted; 0 if it was not."""
@@ -267,7 +268,8 @@ class Generations:
             pass
         # A rank that has not begun yet does not know what was ended, and would wait for the others for ever.
         if waiting := request.waiting_for():
-            self._link.send(waiting, Interrupt(request.id))
+            request.ending = self._roster.question, Interrupt(request.id)
+            self._link.send(waiting, request.ending[1])
 
 
 def left_over(doings: Mapping[int, CollectiveState]) -> bool:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from ...protocol import Done, Failure, Payload
+from ...protocol import Abort, Done, Failure, Interrupt, Payload
 from ...protocol.payload import release
 
 UNSENT = 0
@@ -31,6 +31,8 @@ class PendingRequest:
         """The ranks because of whose failure or death it was ended on the others; empty if that was not the reason."""
         self.sent: tuple[int, float] | None = None
         """The last status request sent before this request, and when this request was sent; None until then."""
+        self.ending: tuple[int, Interrupt | Abort] | None = None
+        """The order to end it, and the last status request before that; who does not obey is told again."""
         self.ranks = sorted(ranks)
         self._asked = frozenset(self.ranks)
         self._waiting = set(self.ranks)

@@ -63,6 +63,8 @@ class Processes:
         self._rank_ended = rank_ended
         self._controller = Controller(nodes)
         self._clients: Clients | None = None
+        self._noted: set[tuple[str, int]] = set()  # the ends that the roster has, by key and start
+        self._late: set[tuple[str, int]] = set()  # those that it did not have at the last comparison
         nodes.report_to(self._ended, agent_replaced)
 
     def start(self, n: int, grace: float) -> None:
@@ -102,6 +104,7 @@ class Processes:
                 roster.note_death(place.rank, None, at=0.0)
             elif process.exited is not None:
                 ended = process.exited
+                self._noted.add((ended.key, ended.start))
                 roster.note_death(place.rank, ended.status, oom=ended.oom, why=ended.why, at=0.0)
 
     @property
@@ -297,9 +300,23 @@ class Processes:
         """Notice if nobody is there who would report a death, and start who does."""
         self.nodes.look()
 
+    def compare(self) -> None:
+        """Note the ends that the roster should have since the last comparison: whoever was told of one has failed."""
+        ends = {
+            (key, it.exited.start): it.exited for key, it in [*self.nodes.processes.items()] if it.exited is not None
+        }
+        lacking = ends.keys() - self._noted
+        for end in lacking & self._late:  # others may be under way, on the link's thread
+            self._ended(ends[end])
+        self._late = lacking
+
     def dead(self) -> list[int]:
         """Return the dead ranks, also those that have died a moment ago."""
         self.nodes.wait_for_ends(_MOMENT)
+        for _ in range(2):
+            self.compare()
+            if self._late:
+                time.sleep(_SOON)
         return sorted(self._roster.dead)
 
     def shutdown(self, given_up: Callable[[], bool] = lambda: False) -> list[str]:
@@ -350,6 +367,7 @@ class Processes:
         if rank is not None:
             how = self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why)
             self._rank_ended(rank, how, ended.unsaid)
+        self._noted.add((ended.key, ended.start))
 
 
 def _of_unwatched(whys: Mapping[int, str]) -> list[str]:

@@ -108,7 +108,7 @@ class CellExecutor:
             self._generations.renew(lambda: interrupts.pressed)
             if interrupts.pressed:
                 raise Interrupted
-            # Ids are in the order of the requests, and the forming of groups has had one: see `HangWatch._find_lost`.
+            # Ids are in the order of the requests, and the forming of groups has had one: see `Reconciler`.
             request = self._dispatcher.prepare(rank_lists.read(message.ranks))
             send = partial(self._dispatcher.ask, request, message, buffers)
             try:
@@ -176,6 +176,12 @@ class CellExecutor:
                 request, interrupts, partial(self._dispatcher.questions.tick, request, output, interrupts)
             )
             failures = self._dispatcher.failures(request)
+        except Interrupted:
+            raise
+        except BaseException:
+            self._generations.stale = True  # some ranks may have the request, and others not
+            self._dispatcher.abandon(request)
+            raise
         finally:
             self.cell = None
             answers = request.answers()

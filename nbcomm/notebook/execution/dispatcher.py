@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -62,6 +63,7 @@ class Dispatcher:
         self._link = link
         self._roster = roster
         self._ids = itertools.count(1)
+        self._first = 1  # the first id of this notebook's
         self._open: dict[int, PendingRequest] = {}
         self._left = ""
 
@@ -89,10 +91,12 @@ class Dispatcher:
             if self._left:
                 self.close(self._left)
             self._link.send_each({rank: messages[rank] for rank in request.waiting_for()}, buffers)
+            request.note_sent(self._roster.question)
         except BaseException:
-            self._open.pop(request.id, None)  # no rank has received it, so none will answer
+            self._open.pop(request.id, None)
+            with suppress(Exception):  # a rank that has received it all the same runs it in vain: see `Reconciler`
+                self._link.send(messages, Interrupt(request.id))
             raise
-        request.note_sent(self._roster.question)
 
     def take_over(self, ranks: Iterable[int], identity: int) -> PendingRequest:
         """Wait for a request that another notebook has sent.
@@ -104,12 +108,17 @@ class Dispatcher:
 
     def take_up(self, last: int) -> None:
         """Continue the numbers of the earlier notebook's requests, about which the ranks may still send messages."""
-        self._ids = itertools.count(max(last, 0) + _IDS_APART)
+        self._first = max(last, 0) + _IDS_APART
+        self._ids = itertools.count(self._first)
 
     def interrupt(self) -> None:
         """Pass an interrupt on to all ranks that have not answered; it is harmless if nothing runs."""
         for request in self.open():
-            self._link.send(request.waiting_for(), Interrupt(request.id))
+            self._interrupt(request)
+
+    def _interrupt(self, request: PendingRequest) -> None:
+        request.ending = self._roster.question, Interrupt(request.id)
+        self._link.send(request.waiting_for(), request.ending[1])
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -120,6 +129,10 @@ class Dispatcher:
     def busy(self) -> set[int]:
         """Return the ranks that have not answered something."""
         return {rank for request in self.open() for rank in request.waiting_for()}
+
+    def is_stray(self, run: int | None) -> bool:
+        """Return whether a rank that runs this does so in vain: nobody awaits this request of the notebook's."""
+        return run is not None and run >= self._first and run not in self._open
 
     def hear(self, rank: int, done: Done, frames: Sequence[Any] = ()) -> None:
         """Take a rank's answer; on the link's thread."""
@@ -176,16 +189,25 @@ class Dispatcher:
         if interrupts.pressed and not request.failures():
             raise Interrupted  # it ended well at the last moment: the notebook must still stop here
 
+    def abandon(self, request: PendingRequest) -> None:
+        """End a request that nobody waits for any more, since something has failed here, or the next would wait."""
+        if request.id not in self._open:
+            return
+        self._interrupt(request)
+        until = time.monotonic() + _INTERRUPT_PATIENCE
+        while not request.wait(TICK) and time.monotonic() < until:
+            pass
+
     def _wait_interrupted(
         self, request: PendingRequest, tick: Callable[[], None], interrupts: InterruptCounter
     ) -> None:
         request.interrupted = True
-        self._link.send(request.waiting_for(), Interrupt(request.id))
+        self._interrupt(request)
         began = time.monotonic()
         while not request.wait(TICK):
             tick()
             if interrupts.again():
-                self._link.send(request.waiting_for(), Interrupt(request.id))
+                self._interrupt(request)
             stuck, waited = request.waiting_for(), time.monotonic() - began
             deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
             if not stuck or (waited < _IMPORT_PATIENCE and self._roster.importing(stuck, request.id)):

@@ -50,8 +50,7 @@ class HangWatch:
         cell: the cell that runs, and its output; None between cells.
         tell_panel: tells the panel how things stand.
         collective_log: told what the ranks of the running cell do together.
-        open_requests: those that lack an answer.
-        lose: answers a request in place of a rank, where the answer, or the request itself, is lost; told which.
+        compare: compares what the notebook wants with what the ranks report; see `Reconciler`.
         look: sees whether the ranks' processes live, where nobody else tells.
         addressed: lets the remedies in a text name this world.
 
@@ -69,14 +68,12 @@ class HangWatch:
         tell_panel: Callable[[], None],
         collective_log: CollectiveLog,
         look: Callable[[], None],
-        open_requests: Callable[[], list[PendingRequest]],
-        lose: Callable[[int, int, str], None],
+        compare: Callable[[], None],
         addressed: Callable[[str], str],
     ) -> None:
         self._addressed = addressed
         self.waiting = ""
-        self._open = open_requests
-        self._lose = lose
+        self._compare = compare
         self._faults = Faults()
         self._look = look
         self._link = link
@@ -103,7 +100,7 @@ class HangWatch:
         steps = {
             "the ranks could not be asked what they do": self._ask,
             "the ranks' processes could not be looked at": self._look,
-            "what is lost could not be looked for": self._find_lost,
+            "what is lost could not be looked for": self._compare,
             "a hang could not be judged": self._judge,
             "collectives could not be kept": self._hear_steps,
             "the panel could not be told": self._tell_panel,
@@ -130,22 +127,6 @@ class HangWatch:
         cell = self._cell()
         if cell is not None and cell[1] is not None:
             cell[1].notice(f"nbcomm: {note}")
-
-    def _find_lost(self) -> None:
-        """End what a rank has answered, by its own word, or has never heard of: nobody else would ever end it.
-
-        What a rank says comes behind its answers on one way. So an answer that it says it has sent is here by now. And
-        what it is asked goes behind the requests: one that was sent before a question which it has answered is there.
-        """
-        for request in self._open():
-            for rank in request.waiting_for():
-                snapshot = self._roster.snapshot(rank)
-                if snapshot is None:
-                    continue
-                if snapshot.answered >= request.id:
-                    self._lose(rank, request.id, "its answer")
-                elif request.sent and request.sent[0] < snapshot.question and snapshot.heard < request.id:
-                    self._lose(rank, request.id, "its request")
 
     def _hear_steps(self) -> None:
         cell = self._cell()

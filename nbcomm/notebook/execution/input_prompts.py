@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from ...faults import Faults
-from ...protocol import InputCancelled, InputReply, InputRequest
+from ...protocol import InputCancelled, InputReply, InputRequest, StatusReply
 from ...threads import keep
 from ..display.displays import label
 
@@ -82,6 +82,8 @@ class InputPrompts:
         self._run: int | None = None
         self._open: dict[tuple[int, int], _Question] = {}
         self._counts: dict[int, int] = {}
+        self._answered: dict[tuple[int, int], tuple[InputReply, int]] = {}  # and what the roster had asked by then
+        self._unheard: dict[tuple[int, int], int] = {}  # questions known from a report only, and what that answered
         self._talking: _Dialogue | None = None
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
@@ -90,8 +92,8 @@ class InputPrompts:
         """Collect the questions of a cell that begins."""
         with self._lock:
             self._run, self._talking = run, None
-            self._open.clear()
-            self._counts.clear()
+            for known in (self._open, self._counts, self._answered, self._unheard):
+                known.clear()
 
     def end(self) -> None:
         """Nobody waits for the cell any more."""
@@ -111,6 +113,33 @@ class InputPrompts:
             elif message.run != self._run:
                 text = "The notebook no longer waits for this cell, so it cannot ask for input."
                 self._link.send([rank], InputReply(message.run, message.number, text, "EOFError"))
+
+    def compare(self, rank: int, report: StatusReply) -> None:
+        """Compare the questions with those that a rank reports: hear those that are lacking, answer again, let go."""
+        asked = {(rank, asking.number): asking for asking in report.asking}
+        with self._lock:
+            gone = [
+                key
+                for key, it in self._open.items()
+                if key[0] == rank and key not in asked and it.asked < report.question
+            ]
+            for key in gone:
+                del self._open[key]
+            unheard = {key: it for key, it in asked.items() if key not in self._open and key not in self._answered}
+            # Not at its first report: the question comes behind what was shown before it.
+            lacking = [it for key, it in unheard.items() if self._unheard.get(key, report.question) < report.question]
+            self._unheard = {
+                **{key: it for key, it in self._unheard.items() if key[0] != rank},
+                **{key: self._unheard.get(key, report.question) for key in unheard},
+            }
+            lost = [
+                reply for key in asked for reply, by in [self._answered.get(key, (None, 0))] if by < report.question
+            ]
+        for asking in lacking:
+            self.hear(rank, asking)
+        for reply in lost:
+            if reply is not None:
+                self._link.send([rank], reply)
 
     # ── the thread that waits for the cell ──────────────────────────────────────────────────────────
 
@@ -136,8 +165,10 @@ class InputPrompts:
             reply = self._put(question, request, output, interrupts)
             if reply is None:
                 return
+            key = question.rank, question.asking.number
             with self._lock:
-                self._open.pop((question.rank, question.asking.number), None)
+                self._answered[key] = reply, self._roster.question
+                self._open.pop(key, None)
             with self._faults.beside("output could not be shown after an input box"):
                 output.cut()
             self._link.send([question.rank], reply)

@@ -35,6 +35,7 @@ from ..execution.dispatcher import Dispatcher
 from ..execution.hang_watch import HangWatch
 from ..execution.interrupts import InterruptCounter
 from ..execution.reattach import Reattachment
+from ..execution.reconcile import Reconciler
 from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from . import kernel_restart
@@ -207,9 +208,13 @@ class Session(Commands):
             tell_panel=self._tell_panel,
             collective_log=self._executor.collective_log,
             look=self._look,
-            # What resumption holds back has come, and is not lost.
-            open_requests=lambda: self._dispatcher.open() if self._receiver.resumption is None else [],
-            lose=self._dispatcher.miss,
+            compare=Reconciler(
+                self.link,
+                self._roster,
+                self._dispatcher,
+                self._processes.compare,
+                held_back=lambda: self._receiver.resumption is not None,
+            ).compare,
             addressed=self.addressed,
         )
         self._job.begin(self.wishes, self.run, self.interrupt, lambda: self.busy)

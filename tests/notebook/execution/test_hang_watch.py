@@ -47,8 +47,7 @@ class World:
             tell_panel=lambda: None,
             collective_log=anything,
             look=lambda: None,
-            open_requests=list,
-            lose=lambda *_: None,
+            compare=lambda: None,
             addressed=lambda text: f"{text} --world w",
         )
 

@@ -350,3 +350,38 @@ def test_the_panel_says_who_asks(cell: Cell) -> None:
     assert cell.questions.waiting == "rank 2 asks in the cell"
     cell.questions.hear(2, InputCancelled(RUN, 1))
     assert cell.questions.waiting == "rank 3 asks in the cell: Name?"
+
+
+def reported(cell: Cell, *asking: InputRequest) -> None:
+    """Let rank 2 answer the next question, and report that it asks these."""
+    cell.ranks.question += 1
+    report = StatusReply(2, 1, "running", 0, RUN, 0, 0, 0, 1, question=cell.ranks.question, asking=asking)
+    cell.questions.compare(2, report)
+
+
+def test_an_answer_that_has_not_arrived_is_sent_again(cell: Cell) -> None:
+    asking, cell.answers = InputRequest(RUN, 1, "? "), ["a"]
+    cell.ask(2)
+    cell.end(0, 1, 3)
+    cell.tick()
+    cell.questions.compare(2, StatusReply(2, 1, "running", 0, RUN, 0, 0, 0, 1, question=0, asking=[asking]))
+    assert cell.replied == [(2, "a")], "this report may be from before the answer"
+    reported(cell, asking)
+    assert cell.replied == [(2, "a"), (2, "a")]
+    reported(cell)
+    cell.tick()
+    assert cell.replied == [(2, "a"), (2, "a")]
+    assert cell.boxes == ["[2] ? "], "nobody types it twice"
+
+
+def test_a_question_that_was_missed_is_put_and_one_that_is_over_is_not(cell: Cell) -> None:
+    cell.answers = ["a"]
+    cell.end(0, 1, 3)
+    for _ in range(2):
+        reported(cell, InputRequest(RUN, 1, "? "))
+    cell.tick()
+    assert cell.boxes == ["[2] ? "]
+    cell.ask(2, number=2)
+    reported(cell)
+    cell.tick()
+    assert cell.boxes == ["[2] ? "]
