@@ -209,7 +209,7 @@ TABLE = (
         told="its answer was lost in transit",
     ),
     Boundary(
-        "a {} could not be taken",
+        "a piece of output could not be taken",
         "notebook",
         "nbcomm.notebook.execution.cell_run:CellExecutor.show",
         REST,

@@ -167,6 +167,7 @@ def test_a_fault_costs_what_the_table_says(world: Notebook, row: Boundary) -> No
         assert len(cell.text) < 50_000
     elif row.costs == REST:
         assert cell.error is None, cell.error_text
+        assert f"nbcomm: {row.guard}: TypeError: spoiled." in cell.text, "it is lost, and nothing is said"
     elif row.action not in {"hang", "interrupt"}:
         assert cell.error is None, cell.error_text
         assert RIGHT in cell.text

@@ -87,8 +87,9 @@ class _Frame:
     def write(self, area: Area, text: str) -> int:
         """Show this text; return how many characters were sent."""
         if not self._text_id:
-            self._text_id = new_display_id()
-            area.display(text_bundle(text), {}, self._text_id)
+            identity = new_display_id()
+            area.display(text_bundle(text), {}, identity)
+            self._text_id = identity  # it is there now: if that fails, the next time displays it, and updates nothing
         elif text == self._text:
             return 0
         else:
@@ -103,8 +104,9 @@ class _Frame:
             if digest != self.digest:
                 area.update(data, metadata, self._body_id)
         elif value is not None or not last:
-            self._body_id = new_display_id()
-            area.display(data, metadata, self._body_id)
+            identity = new_display_id()
+            area.display(data, metadata, identity)
+            self._body_id = identity
         self.digest = digest
 
 

@@ -203,6 +203,7 @@ class CellExecutor:
                 with self._faults.beside("its pictures or its trace could not be made", _print):
                     aftermath(answers)
             tell_notes(answers)
+            self._told.extend(sorted(output.lost))
             while self._told:
                 _print(self._told.popleft())
         if failures:

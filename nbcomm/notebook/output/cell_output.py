@@ -65,6 +65,7 @@ class CellOutput:
 
     Attributes:
         widgets: those of the ranks; None if there are none.
+        lost: what could not be shown, in sentences, which are told at the end of the cell.
     """
 
     _faults: ClassVar[Faults] = Faults()
@@ -81,6 +82,7 @@ class CellOutput:
     ) -> None:
         order: Order = "by_rank" if options.by_rank else "fold" if options.fold else "each"
         self.widgets: Mirrors | None = None
+        self.lost: set[str] = set()
         self._order = order
         self._quiet = options.quiet
         self._clock = clock
@@ -231,7 +233,9 @@ class CellOutput:
         fresh: dict[int, list[tuple[float, list[Piece | Block]]]] = {}
         cleared: dict[int, bool] = {}
         for arrived, rank, items in inbox:
-            pieces, clear = (self._end(rank), None) if items is None else self._read(rank, items)
+            pieces, clear = list[Piece | Block](), None
+            with self._faults.beside("a piece of output could not be read", self.lost.add):
+                pieces, clear = (self._end(rank), None) if items is None else self._read(rank, items)
             if clear is not None:
                 cleared[rank] = clear.wait
                 fresh.pop(rank, None)
@@ -263,7 +267,7 @@ class CellOutput:
             if isinstance(item, Text):
                 pieces += self._readers[rank].read_text(item)
                 continue
-            with self._faults.beside("a piece of output could not be read"):
+            with self._faults.beside("a piece of output could not be read", self.lost.add):
                 for piece in self._readers[rank].read(item):
                     if isinstance(piece, Clear):
                         clear = piece

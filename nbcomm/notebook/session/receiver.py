@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ...faults import Faults
 from ...protocol import Done, FromRank, InputCancelled, InputRequest, IntrospectReply, Mismatch, Output
 
 if TYPE_CHECKING:
@@ -54,6 +55,7 @@ class Receiver:
         self._generations = generations
         self._inquiries = inquiries
         self._hurry = hurry
+        self._faults = Faults()
 
     def receive(self, rank: int, message: FromRank, frames: Sequence[Any]) -> None:
         """Take a message; on the link's thread."""
@@ -61,7 +63,8 @@ class Receiver:
         if resumption is not None and resumption.take(rank, message, frames):
             return
         if isinstance(message, Output):
-            self._executor.show(rank, message)
+            with self._faults.beside("a piece of output could not be taken", self._executor.tell):
+                self._executor.show(rank, message)
         elif isinstance(message, Done):
             self._end(rank, message, frames)
         elif isinstance(message, IntrospectReply):

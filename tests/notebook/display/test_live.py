@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -154,3 +155,21 @@ def test_whatever_was_shown_before_what_is_wanted_is_shown_in_order(rows, pause)
         column.live.settle(picture(text))
     column.live.end()
     assert column.shown == [part for text, _ in (rows[-1] if rows else []) for part in ("[0]", html(text))]
+
+
+@pytest.mark.parametrize("tail", ["[0] a\n", picture("a")])
+def test_an_output_that_could_not_be_displayed_is_displayed_the_next_time(tail: str | ScreenPicture) -> None:
+    column, failed = Column(), []
+    plain = column.area.display
+
+    def fails(*args: Any) -> None:
+        failed.append(args)
+        raise OSError("no front end")
+
+    column.area.display = fails  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no front end"):
+        column.show(tail)
+    column.area.display = plain  # type: ignore[method-assign]
+    assert failed
+    shown = column.show(tail, "[0] b\n")
+    assert ("[0] a\n[0] b" in shown) or (html("a") in shown)

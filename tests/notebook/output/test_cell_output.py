@@ -67,6 +67,7 @@ def test_a_display_that_is_no_widget_and_one_that_cannot_be_read_cost_nothing_el
     cell.write(0, "behind\n")
     assert "".join(cell.close()).endswith("[0] before\n[0] behind\n")
     assert "on purpose" in capsys.readouterr().err
+    assert cell.output.lost == {"a piece of output could not be read: TypeError: on purpose."}, "it is said"
 
 
 def test_no_folding():

@@ -102,6 +102,15 @@ def test_what_comes_while_kept_output_is_shown_is_shown_behind_it(told: Told) ->
     assert one.resumption is None
 
 
+def test_output_that_could_not_be_taken_is_told(told: Told) -> None:
+    def show(*_: object) -> None:
+        raise OSError("no screen")
+
+    told.show = show
+    receiver(told).receive(1, Output(RUN, []), ())
+    assert told.calls == [("tell", "a piece of output could not be taken: OSError: no screen.")]
+
+
 def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
     done = Done(RUN, failure=failure(1, ValueError("no")), doing=CollectiveState(), broken=True)
     receiver(told).receive(1, done, ["frame"])
