@@ -371,6 +371,13 @@ TABLE = (
         how="huge",
     ),
     Boundary(
+        "whose cell it is could not be noted",
+        "notebook",
+        "nbcomm.notebook.shell.routing:_asking",
+        SENTENCE,
+        elsewhere="tests/notebook/shell/test_routing.py::test_a_cell_runs_also_if_it_cannot_be_noted_whose_it_is",
+    ),
+    Boundary(
         "a hint could not be shown",
         "notebook",
         "nbcomm.notebook.shell.hints:hint",

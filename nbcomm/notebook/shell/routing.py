@@ -14,14 +14,18 @@ from __future__ import annotations
 import functools
 import inspect
 import re
+import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from enum import Enum
 from typing import Any
 
 from IPython.core.inputtransformer2 import leading_indent
 from IPython.core.interactiveshell import InteractiveShell
+
+from ...faults import Faults
+from ...sentences import wrapped
 
 _STEERS = re.compile(
     r"\?{0,2}%distributed\b"
@@ -202,6 +206,13 @@ def _without_mark(lines: list[str], index: int) -> list[str]:
 # ── whose cell it is ────────────────────────────────────────────────────────────────────────────────
 
 
+_faults = Faults()
+
+
+def _say(note: str) -> None:
+    sys.stderr.write(wrapped(f"nbcomm: {note}\n"))
+
+
 @contextmanager
 def _asking(*, for_person: bool) -> Iterator[None]:
     token = _asked.set(_Asked(begun=not for_person))
@@ -223,7 +234,9 @@ def _of_kernel(execute: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(execute)
     async def do_execute(code: str, silent: bool, store_history: bool = True, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - ipykernel's
-        with _asking(for_person=store_history and not silent):
+        with ExitStack() as block:
+            with _faults.beside("whose cell it is could not be noted", _say):  # else the front end would wait for ever
+                block.enter_context(_asking(for_person=store_history and not silent))
             reply = execute(code, silent, store_history, *args, **kwargs)
             return await reply if inspect.isawaitable(reply) else reply
 
@@ -237,7 +250,9 @@ def _of_terminal(run: Callable[..., Any]) -> Callable[..., Any]:
     def run_cell(raw_cell: str, store_history: bool = False, silent: bool = False, *args: Any, **kwargs: Any) -> Any:  # noqa: FBT001, FBT002 - IPython's
         if _asked.get() is not None:  # running code calls it
             return run(raw_cell, store_history, silent, *args, **kwargs)
-        with _asking(for_person=store_history and not silent):
+        with ExitStack() as block:
+            with _faults.beside("whose cell it is could not be noted", _say):
+                block.enter_context(_asking(for_person=store_history and not silent))
             return run(raw_cell, store_history, silent, *args, **kwargs)
 
     return run_cell

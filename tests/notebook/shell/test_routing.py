@@ -256,6 +256,24 @@ def test_a_kernel_asks_for_a_person_if_it_is_loud_and_remembers(shell: Shell) ->
     assert vars(kernel) == {}
 
 
+def test_a_cell_runs_also_if_it_cannot_be_noted_whose_it_is(
+    shell: Shell, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Kernel:
+        async def do_execute(self, code: str, silent: bool, *_: Any) -> str:
+            return f"done {code} {silent}"
+
+    def asking(**_: Any) -> None:
+        raise OSError("on purpose")
+
+    shell.auto.remove()
+    kernel = shell.kernel = Kernel()
+    shell.auto = followed(shell)
+    monkeypatch.setattr(routing, "_asking", asking)
+    assert asyncio.run(kernel.do_execute("x = 1", False)) == "done x = 1 False"
+    assert "nbcomm: whose cell it is could not be noted: OSError: on purpose." in capsys.readouterr().err
+
+
 def test_whom_somebody_has_wrapped_before_us_stays_wrapped(shell: Shell) -> None:
     shell.auto.remove()
     shell.run_cell = theirs = functools.partial(shell.run_cell)
