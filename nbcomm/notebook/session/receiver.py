@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...faults import Faults
+from ...faults import Faults, take_all
 from ...protocol import Done, FromRank, InputCancelled, InputRequest, IntrospectReply, Mismatch, Output
 
 if TYPE_CHECKING:
@@ -85,14 +85,13 @@ class Receiver:
     def process_ended(self, rank: int, cause: str, unsaid: Output | None = None) -> None:
         """Note that a rank has died, and answers no more; show what it had written, but could not say."""
         self._generations.stale = True  # groups without it can go on
-        try:
-            if unsaid is not None:
-                self.receive(rank, unsaid, ())
-        finally:  # somebody waits for it
-            self._link.lose(rank)
-            self._dispatcher.lose(rank, cause)
-            self._inquiries.lose(rank)
-            self._hurry()
+        take_all(
+            lambda: self.receive(rank, unsaid, ()) if unsaid is not None else None,
+            lambda: self._link.lose(rank),
+            lambda: self._dispatcher.lose(rank, cause),  # somebody waits for it
+            lambda: self._inquiries.lose(rank),
+            self._hurry,
+        )
 
     def _end(self, rank: int, done: Done, frames: Sequence[Any]) -> None:
         self._roster.note_doing(rank, self._generations.number, done)

@@ -456,9 +456,11 @@ class Session(Commands):
         with telling_of_room(), self._executor.alone(), InterruptCounter() as interrupts:
             self._processes.await_forkserver(lambda: interrupts.pressed)
             wanted = self._dead() if chosen is None else chosen
-            replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
+            try:
+                replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
+            finally:  # whatever fails behind it, a rank that is new has no groups
+                self._generations.newcomers.update(set(wanted) - set(self._roster.dead))
             if wanted:
-                self._generations.newcomers.update(wanted)
                 self._note_word()
                 self._write_word()
                 if not self._dispatcher.busy():  # else the next cell says whom it waits for
