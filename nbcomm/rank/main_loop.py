@@ -59,6 +59,9 @@ from .variables import answers, pushed
 CALLBACK = -1
 """The run of a widget's callback: it is no request, and has no id."""
 
+_AGAIN = 0.1
+"""Seconds after which an answer that could not be given is given again."""
+
 _REPLACED = (
     "the cell replaced the world's process group with its own (dist.init_process_group); the next cell has the world's "
     "again, and the groups that the cell created in its own are lost."
@@ -183,6 +186,7 @@ class MainLoop:
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
     async def _serve(self) -> None:
+        owed: Done | None = None
         while True:
             # A late interrupt, between two requests: there is nothing left to end. A cell may cancel all tasks of its
             # loop, and this is one: the next request must be served all the same.
@@ -193,7 +197,15 @@ class MainLoop:
                 except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
                     self._faults.log("a duty failed", error)
                     if not isinstance(message, CommToRank | Stop | None):
-                        self._answer(Done(message.id, failure=failure(self._parts.rank, error), broken=True))
+                        owed = Done(message.id, failure=failure(self._parts.rank, error), broken=True)
+            while owed is not None:  # nobody else would ever give it, and the notebook waits
+                with suppress(KeyboardInterrupt, asyncio.CancelledError):
+                    try:
+                        self._answer(owed)
+                        owed = None
+                    except Exception as error:  # noqa: BLE001 - as above
+                        self._faults.log("an answer could not be given", error)
+                        await asyncio.sleep(_AGAIN)
 
     async def _do(self, message: MainLoopRequest | CommToRank | Stop | None, frames: Sequence[Any]) -> None:
         if isinstance(message, CommToRank):

@@ -64,6 +64,13 @@ TABLE = (
     Boundary(
         "a duty failed", "rank", "nbcomm.rank.collectives.journal:Journal.begin", CELL, thread="main", told=_ITSELF
     ),
+    Boundary(
+        "an answer could not be given",
+        "rank",
+        "nbcomm.rank.main_loop:MainLoop._answer",
+        CELL,
+        elsewhere="tests/world/test_own_faults.py::test_an_answer_that_cannot_be_given_is_given_a_moment_later",
+    ),
     Boundary("", "rank", "nbcomm.rank.groups.world:World.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),

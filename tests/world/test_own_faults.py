@@ -72,6 +72,22 @@ def test_what_is_lost_on_the_way_is_noticed(four: Notebook, losing: str, code: s
     assert f"nbcomm itself failed on rank 2 (RuntimeError: {what} lost in transit)" in cell.error_text
 
 
+MUTE = """
+from nbcomm.rank.main_loop import MainLoop
+plain, left = MainLoop._answer, [1, 2, 3]
+def mute(*args):
+    if left.pop() == 1:
+        MainLoop._answer = plain
+    raise TypeError("on purpose")
+MainLoop._answer = mute
+"""
+
+
+def test_an_answer_that_cannot_be_given_is_given_a_moment_later(four: Notebook) -> None:
+    cell = four.run(f"%%distributed -r 2\nexec({MUTE!r}, {{}})", fails=True)
+    assert "nbcomm itself failed on rank 2 (TypeError: on purpose)" in cell.error_text
+
+
 SETTLING = """
 %%distributed
 import os, threading, time
