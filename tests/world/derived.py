@@ -83,7 +83,7 @@ class Derived:
         self._folder = folder
         self._number = itertools.count(1)
         self._sockets: dict[str, Path] = {}
-        self._killed = False
+        self._killed: set[int] = set()
         self._count = 0
         self.failed: set[tuple[str, str, str]] = set()
         self.notebook: Notebook
@@ -179,12 +179,15 @@ class Derived:
         try:
             fired = self.order(fault.side, "mend")
         except OSError as error:
-            self.begin_again()
-            if again:  # of a thread that fails many times in a minute, a rank says that it cannot be reached any more
-                return self.outcome(fault, once=once, again=False)
-            return [*complaints, f"the {fault.side}'s process has ended: {error}"]
+            if once:
+                self.begin_again()
+                # A rank whose link's thread fails many times in a minute cannot be reached, and ends: faults add up.
+                ended = f"the {fault.side}'s process has ended: {error}"
+                return self.outcome(fault, once=once, again=False) if again else [*complaints, ended]
+            self._killed.add(RANK)
+            fired = 1
         try:
-            complaints += self.look()
+            complaints += self.look(once=once)
         except (AssertionError, autopsy.OutOfTimeError) as error:
             complaints.append(f"the world is beyond help: {error}\n{self._stacks()}")
             self.begin_again()
@@ -211,9 +214,12 @@ class Derived:
             )
         return ""
 
-    def look(self) -> list[str]:
+    def look(self, *, once: bool = True) -> list[str]:
         """Tell what is wrong in the next cell, when nothing fails any more."""
         self.notebook.end_all()
+        if not once:  # what was held up for seconds arrives now
+            busy = "until = time.monotonic() + 10\nwhile session.busy and time.monotonic() < until: time.sleep(0.05)"
+            self.notebook.run(busy)
         complaints = []
         if (
             "nothing"
@@ -225,10 +231,12 @@ class Derived:
             self.notebook.run(SESSION)
         if self._killed:
             self.notebook.run("%distributed heal", timeout=60)
-            self.notebook.run(
-                f"%%distributed -r {_VICTIM}\nimport os, time\nkept, pid = f'kept on {{rank}}', os.getpid()"
-            )
-            self._killed = False
+            for rank in self._killed:
+                named = "import os, time\nkept, pid = f'kept on {rank}', os.getpid()"
+                self.notebook.run(f"%%distributed -r {rank}\n{named}")
+            if RANK in self._killed:
+                self._enter("rank", f"%%distributed -r {RANK}\n")
+            self._killed.clear()
         cell = self.notebook.submit("%%distributed\nprint(kept, pid == os.getpid())\nall_reduce(rank)")
         self.notebook.finish(cell, _BOUND)
         if cell.error is not None:
@@ -278,7 +286,7 @@ class Derived:
 
     def killed(self) -> None:
         """Note that a rank is killed."""
-        self._killed = True
+        self._killed.add(_VICTIM)
 
 
 _KEPT = (*(f"kept on {rank} True" for rank in range(4)), "[0-3] 6")
