@@ -52,6 +52,8 @@ EXCLUDED = {
 KNOWN = {
     r"codec:(decode_from_rank|from_frames|_decoded)$|Receiver\.receive$|Link\._read$": "output that has arrived, and "
     "cannot be read on the link's thread, is lost without a word",
+    r"codec:decode_report$|NodeClient\.hear$|ProcessTable\.(note_end|started)$": "a node tells an end once: whoever "
+    "does not take it in never hears of it",
 }
 """What is known to cost more than it should, as patterns of names, and why."""
 

@@ -405,3 +405,22 @@ def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook
     assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text
     notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
     assert notebook.run(KEPT).text == WHOLE
+
+
+BREAK = """
+from nbcomm.notebook.session import registry, session as sessions
+plain = sessions.{what}
+def broken(*args, **kwargs):
+    sessions.{what} = plain
+    raise OSError("on purpose")
+sessions.{what} = broken
+registry.current().release()
+"""
+
+
+@pytest.mark.parametrize("what", ["Generations", "Reattachment", "Receiver"])
+def test_an_attach_that_fails_early_lets_go_of_the_world(notebook: Notebook, what: str) -> None:
+    notebook.run(BREAK.format(what=what))
+    assert "on purpose" in notebook.run("%distributed attach", fails=True).error_text
+    notebook.run("%distributed attach")
+    assert notebook.run(KEPT).text == WHOLE

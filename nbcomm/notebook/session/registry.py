@@ -70,10 +70,12 @@ def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> S
         # Imported here: half of what a notebook needs, and the fork server takes as long to come up.
         from ...launch.nodes import Nodes
         from .session import Session
+
+        nodes = Nodes(head, job)
     except BaseException:
         head.shutdown()
         raise
-    return Session.start(Nodes(head, job), wishes, progress, actions)
+    return Session.start(nodes, wishes, progress, actions)
 
 
 def _prepared() -> Head:
@@ -237,7 +239,13 @@ def _take_up(world: FoundWorld, name: str) -> Session:
 
     seed.let_go()
     with telling_of_room():
-        return Session.attach(Nodes(Head(world.home, running=True)), world.info, name, actions)
+        head = Head(world.home, running=True)
+        try:
+            nodes = Nodes(head)
+        except BaseException:
+            head.release()
+            raise
+        return Session.attach(nodes, world.info, name, actions)
 
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:

@@ -141,7 +141,11 @@ class Session(Commands):
         Raises:
             StartError: the world did not start; nothing of it is left.
         """
-        self = cls(nodes, wishes, attached=False)
+        try:
+            self = cls(nodes, wishes, attached=False)
+        except BaseException:
+            nodes.shutdown()
+            raise
         self._listen()
         try:
             startup = Startup(wishes, self._processes, self._roster, progress)
@@ -170,7 +174,11 @@ class Session(Commands):
         Raises:
             StartError: its node does not answer.
         """
-        self = cls(nodes, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        try:
+            self = cls(nodes, Wishes(name=name or info.name, grace=info.grace), attached=True)
+        except BaseException:
+            nodes.release()  # nobody else could attach to it while this kernel lives
+            raise
         self._processes.claim(info)
         self._listen()
         try:
