@@ -54,6 +54,9 @@ KNOWN = {
     "cannot be read on the link's thread, is lost without a word",
     r"codec:decode_report$|NodeClient\.hear$|ProcessTable\.(note_end|started)$": "a node tells an end once: whoever "
     "does not take it in never hears of it",
+    r"Link\.order$|:_letter$|NodeClient\._(meet|send_claim)$": "a notebook claims a world once: ■ ends an attach "
+    "that waits for the answer",
+    r"Head\.release$|Link\.close$": "a world whose release has failed stays with this kernel until that ends",
 }
 """What is known to cost more than it should, as patterns of names, and why."""
 
