@@ -1,4 +1,7 @@
-"""Print the table: ``python -m bench [--only NAME …] [--full] [--quick] [--deadline SECONDS] [--json FILE]``."""
+"""Print the table: ``python -m bench [--only NAME …] [--full] [--quick] [--deadline SECONDS] [--json FILE]``.
+
+``python -m bench --breakdown`` prints where the time of a trivial cell goes instead.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,7 @@ import json
 import os
 from pathlib import Path
 
-from . import cells, collectives, completion, growth, link, panel, recording, start, values
+from . import breakdown, cells, collectives, completion, growth, link, panel, recording, start, values
 from .deadline import SECONDS, deadline
 from .rows import print_table
 
@@ -33,8 +36,13 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="few rounds: to see that it works")
     parser.add_argument("--deadline", type=float, default=SECONDS, metavar="SECONDS", help="that each may take at most")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows there too")
+    parser.add_argument("--breakdown", action="store_true", help="the parts of a trivial cell, and nothing else")
     options = parser.parse_args()
     print(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
+    if options.breakdown:
+        with deadline(options.deadline, "a cell's parts"):
+            breakdown.print_breakdown(quick=options.quick)
+        return
     rows = []
     for name in options.only:
         with deadline(options.deadline, name):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import re
 import subprocess
@@ -9,6 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
+
+from bench import stamps
 
 pytestmark = pytest.mark.ranks
 
@@ -49,3 +52,41 @@ def test_what_never_ends_is_ended_with_a_sentence(subject: str, seconds: float) 
         done.stderr,
         re.MULTILINE,
     ), done.stderr
+
+
+def test_every_point_of_a_cells_way_is_there_and_is_left_as_it_was(tmp_path: Path) -> None:
+    def functions() -> list[object]:
+        found = []
+        for point in stamps.WAY:
+            module, _, path = point.function.partition(":")
+            owner, name = path.split(".")
+            found.append(getattr(getattr(importlib.import_module(f"nbcomm.{module}"), owner), name))
+        return found
+
+    before = functions()
+    for where in ("notebook", "rank"):
+        stamps.begin(where)
+    assert not set(before) & set(functions())
+    stamps.end(str(tmp_path / "stamps"))
+    assert functions() == before
+    assert json.loads((tmp_path / "stamps").read_text()) == []
+
+
+def test_a_stage_ends_where_the_last_rank_has_passed_its_point() -> None:
+    way = stamps.WAY
+    notebook = [(at, 1.0 + at) for at, point in enumerate(way) if point.where == "notebook"]
+    early, late = ([(at, 1.0 + at + by) for at, point in enumerate(way) if point.where == "rank"] for by in (-0.5, 0))
+    (took,) = stamps.spans(notebook, [early, late], [0.0, 1.0 + len(way)])
+    assert took == [1.0] * (len(way) + 1)
+
+
+@pytest.mark.usefixtures("no_processes_left")
+def test_the_breakdown_prints_each_part_of_a_cell() -> None:
+    program = "from bench import breakdown\nbreakdown.SIZES = (2,)\nfrom bench.__main__ import main\nmain()"
+    command = [sys.executable, "-c", program, "--breakdown", "--quick"]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=True)
+    figures = dict(re.findall(r"^  (\S.*?) +([\d.]+)$", done.stdout, re.MULTILINE))
+    parts = {point.stage for point in stamps.WAY}
+    assert {*parts, stamps.BEHIND, "each rank", "a cell on the ranks"} <= figures.keys()
+    assert all(float(figures[part]) > 0 for part in parts), figures  # every point was passed
