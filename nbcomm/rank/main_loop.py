@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import traceback
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ from ..protocol.payload import pack, unpack
 from ..torch_internals import compiling
 from ..world_dir import WorldDir
 from . import ending
+from .baton import Baton
 from .cells import forks, namespace, script_runner
 from .cells.remedies import remedies
 from .cells.runner import CellRunner
@@ -154,7 +156,8 @@ class MainLoop:
         self._bulk = parts.home.shared
         self._reserve = shell.reserve
         self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
-        self._inbox: asyncio.Queue[_Order] = asyncio.Queue()
+        self._inbox: deque[_Order] = deque()
+        self._baton: Baton | None = None  # while the main thread waits for the next one
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve requests on the main thread, whose loop this is."""
@@ -181,9 +184,23 @@ class MainLoop:
         self._hand_over((Stop(), ()))
 
     def _hand_over(self, order: _Order) -> None:
-        self._loop.call_soon_threadsafe(self._inbox.put_nowait, order)
+        self._inbox.append(order)
+        self._loop.call_soon_threadsafe(self._rouse)
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
+
+    def _rouse(self) -> None:
+        if self._baton is not None:
+            self._baton.pass_on()
+
+    async def _next(self) -> _Order:
+        while not self._inbox:
+            self._baton = Baton(loop=self._loop)
+            try:
+                await self._baton
+            finally:
+                self._baton = None
+        return self._inbox.popleft()
 
     async def _serve(self) -> None:
         owed: Done | None = None
@@ -191,7 +208,7 @@ class MainLoop:
             # A late interrupt, between two requests: there is nothing left to end. A cell may cancel all tasks of its
             # loop, and this is one: the next request must be served all the same.
             with suppress(KeyboardInterrupt, asyncio.CancelledError):
-                message, frames = await self._inbox.get()
+                message, frames = await self._next()
                 try:
                     await self._do(message, frames)
                 except Exception as error:  # noqa: BLE001 - this loop must not end, and a request must be answered
@@ -275,9 +292,9 @@ class MainLoop:
             else:  # groups that are re-formed, values that come and go: how the last cell ended stays to be seen
                 self.main_thread.set(before[0])
                 self.main_thread.since = before[1]
-            done = self._settled(message, msgspec.structs.replace(done, began=since), notes)
+            told = self._settled(message, done, notes)
         notes += journal.notes
-        self._answer(msgspec.structs.replace(done, notes=notes), buffers)
+        self._answer(msgspec.structs.replace(done, began=since, notes=notes, **told), buffers)
 
     async def _outcome(self, message: MainLoopRequest, frames: Sequence[Any]) -> tuple[Done, list[Any]]:
         """Do what is asked; also what it raises is an answer. The buffers go with it."""
@@ -309,35 +326,34 @@ class MainLoop:
             failed = _failure(KeyboardInterrupt() if interrupted else error)
             return Done(message.id, time.perf_counter() - began, failed, interrupted=interrupted), []
 
-    def _settled(self, message: MainLoopRequest, done: Done, notes: list[str]) -> Done:
-        """Add what the request has made and how it has left the world; `closing` is held. Faults go to the notes."""
+    def _settled(self, message: MainLoopRequest, done: Done, notes: list[str]) -> dict[str, Any]:
+        """Return what the request has made and how it has left the world; `closing` is held. Faults go to the notes."""
         world = self._parts.world
+        told: dict[str, Any] = {"broken": True, "dropped": -1}  # unless it is known not to be
         with self._faults.beside("its end could not be noted", notes.append):
             world.end()
-        done = msgspec.structs.replace(done, broken=True, dropped=-1)  # unless it is known not to be
         with self._faults.beside("its collectives could not be reported", notes.append):
-            done = msgspec.structs.replace(done, **self._story())
+            told |= self._story()
+        talks = bool(told.get("steps"))
         with self._faults.beside("its unfinished calls are not known", notes.append):
-            doing = world.stuck.state()
+            doing = world.stuck.at_end()
             broken = world.stale or (done.failure is not None and world.in_the_middle())
             # Who was interrupted in a collective has perhaps taken its place in the order, and not begun it.
-            broken = broken or (
-                done.interrupted and (bool(done.steps or done.dropped) or world.record.is_out_of_step())
-            )
-            done = msgspec.structs.replace(done, broken=broken, doing=doing)
+            broken = broken or (done.interrupted and (talks or bool(told["dropped"]) or world.record.is_out_of_step()))
+            told |= {"broken": broken, "doing": doing}
             notes += self._remarks(message)
         with self._faults.beside("what the cell may lack could not be told", notes.append):
             if not isinstance(message, Run) or message.script is not None:
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
             else:
                 error = done.failure.traceback if done.failure is not None and not done.interrupted else ""
-                notes += self._hiding.explain(self._shell, message.code, error, talks=bool(done.steps))
+                notes += self._hiding.explain(self._shell, message.code, error, talks=talks)
                 if error and self.runner.error is not None:
                     notes += remedies(self.runner.error, self._shell)
                 good = done.failure is None
                 unused = self._unused
                 notes += unused.explain(self._shell, message.code, message.above) if good else self._reserve.explain()
-        return done
+        return told
 
     def _remarks(self, message: MainLoopRequest) -> list[str]:
         """Return what a user should know of how a cell has left the world."""

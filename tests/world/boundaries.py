@@ -108,7 +108,7 @@ TABLE = (
     Boundary(
         "its unfinished calls are not known",
         "rank",
-        "nbcomm.rank.collectives.stuck:StuckDetector.state",
+        "nbcomm.rank.collectives.stuck:StuckDetector.at_end",
         SENTENCE,
         thread="main",
     ),

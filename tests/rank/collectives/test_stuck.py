@@ -297,6 +297,36 @@ def test_messages_are_counted_by_peer_and_tag(group: tuple[FlightRecorder, Log])
     assert [(count.peer, count.tag, count.number) for count in doing.received] == [(None, 0, 1)]
 
 
+def test_the_end_of_a_request_is_told_as_at_any_time(group: tuple[FlightRecorder, Log]) -> None:
+    """Whatever is left there: by calls that nobody waited for, by threads, by an interrupt."""
+    record, log = group
+    detector = StuckDetector(record)
+
+    def same() -> CollectiveState:
+        end = detector.at_end()
+        assert end == detector.state()
+        return end
+
+    assert same() == CollectiveState(issued={"pair": 0})
+    log.sent[3, 7] = 2
+    log.received[1, 0] = 1
+    assert same().sent
+    call, work = collective(log), Work()
+    record.follow(work, call)
+    assert same().issued == {"pair": 1}
+    record.waiting.append((work, False))
+    assert same().waits
+    record.settle()
+    record.issuing.add(1)
+    assert same().threads == 1
+    record.issuing.clear()
+    work.over.set()
+    record.tidy()
+    with record.within(call):
+        assert same().waits
+    assert not same().waits
+
+
 def test_a_cell_begins_without_what_an_interrupt_left(group: tuple[FlightRecorder, Log]) -> None:
     record, log = group
     work = Work()
