@@ -12,15 +12,23 @@ import operator
 import re
 import sys
 import types
+from collections.abc import Mapping
 from typing import Any
 
 from ...cell_names import ALL, METHODS, PROPERTIES, hides
 from ...comm import Communicator
 from ...fabric import Fabric
 
+_every_name = operator.itemgetter(*ALL)
 
-def cell_names(comm: Communicator) -> dict[str, Any]:
+
+def cell_names(comm: Communicator) -> Mapping[str, Any]:
     """Return the names that cells of this rank see, and their values."""
+    return _cell_names(comm, len(vars(comm)))  # a user may give it a method of another kind
+
+
+@functools.lru_cache(maxsize=1)
+def _cell_names(comm: Communicator, _attributes: int) -> Mapping[str, Any]:
     import torch
     import torch.distributed as dist
 
@@ -38,9 +46,13 @@ def _fabric_of(comm: Communicator) -> Any:
     return Fabric(comm)
 
 
-def install(shell: Any, names: dict[str, Any]) -> None:
+def install(shell: Any, names: Mapping[str, Any]) -> None:
     """Put names into the shell's namespace. Repeat it before each cell: the last one may have deleted some."""
     own, hidden = shell.user_ns, shell.user_ns_hidden
+    if all(map(operator.is_, map(own.get, names), names.values())) and all(
+        map(operator.is_, map(hidden.get, names), names.values())
+    ):
+        return  # before most cells: it must cost nothing
     for name, value in names.items():
         if name not in own or (name in hidden and own[name] is hidden[name]):
             own[name] = hidden[name] = value
@@ -87,10 +99,11 @@ class HidingVariables:
 
     def _there(self, shell: Any) -> set[str]:
         own, hidden = shell.user_ns, shell.user_ns_hidden
-        if all(map(operator.is_, map(own.get, ALL), map(hidden.get, ALL))):  # after most cells: it must cost nothing
-            there = set[str]()
-        else:
-            there = {name for name in ALL if hides(name, own, hidden)}
+        try:  # after most cells: it must cost nothing
+            same = all(map(operator.is_, _every_name(own), _every_name(hidden)))
+        except KeyError:  # some are deleted
+            same = False
+        there = set[str]() if same else {name for name in ALL if hides(name, own, hidden)}
         self._told &= there
         self._before &= there
         return there

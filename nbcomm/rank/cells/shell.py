@@ -161,8 +161,11 @@ class RankShell(ZMQInteractiveShell):
     def should_run_async(self, raw_cell: str, **keywords: Any) -> bool:
         """Return whether a cell awaits something."""
         known, self._known = self._known, None
-        if known is not None and known == (raw_cell, keywords.get("transformed_cell")):
+        text = keywords.get("transformed_cell")
+        if known is not None and known == (raw_cell, text):
             return False
+        if text is not None and "await" not in text and "async" not in text:
+            return False  # IPython would compile it to see that
         return super().should_run_async(raw_cell, **keywords)
 
     def showtraceback(self, *args: Any, **keywords: Any) -> None:

@@ -16,6 +16,8 @@ from ...world_dir import FULL
 _CHUNK = 1 << 20
 _PUNCH_AFTER = 64 << 20
 _libc = ctypes.CDLL(None, use_errno=True)
+_at_once = ctypes.PyDLL(None)
+"""The same, for calls that are over before another thread could have done anything."""
 
 _KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02  # linux/falloc.h
 
@@ -48,6 +50,7 @@ class CapturedFile:
         self._reserved = 0  # up to where there is room for sure
         self._is_short = False
         self._file = -1
+        self._identity = (0, 0)
         self._read = 0
         self._punched = 0
         self._rest = b""
@@ -61,7 +64,9 @@ class CapturedFile:
             return
         self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
-        self._read = self._punched = self.known = self.size()  # an earlier process of this rank has written the rest
+        stat = os.fstat(self._file)
+        self._identity = stat.st_dev, stat.st_ino
+        self._read = self._punched = self.known = stat.st_size  # an earlier process of this rank has written the rest
         self.reserve()
         os.dup2(self._file, self.descriptor)
 
@@ -73,18 +78,20 @@ class CapturedFile:
     def _leads_here(self) -> bool | None:
         """Return whether the descriptor writes to the file; None if it is closed."""
         try:
-            return os.path.sameopenfile(self._file, self.descriptor)
+            stat = os.fstat(self.descriptor)
         except OSError:
             return None
+        return (stat.st_dev, stat.st_ino) == self._identity
 
     def flush_c(self) -> None:
         """Write out what C code holds in its own buffer for the descriptor, unless that could take long.
 
         ``fflush(NULL)`` would wait for each C thread that reads or writes a stream of its own, for as long as it likes.
         """
-        here = self._file >= 0 and self._leads_here()  # elsewhere it may be a pipe that is full
-        stream = _c_stream(self.name) if here else None
-        if stream is not None and _libc.ftrylockfile(stream) == 0:
+        stream = _c_stream(self.name) if self._file >= 0 else None
+        if stream is None or not _holds_back(stream) or not self._leads_here():  # elsewhere it may be a full pipe
+            return
+        if _libc.ftrylockfile(stream) == 0:
             try:
                 failed = _libc.ferror(stream)  # when its buffer was full, it was written out before
                 if _libc.fflush(stream) or failed:
@@ -194,6 +201,15 @@ def _c_stream(name: str) -> ctypes.c_void_p | None:
         with suppress(ValueError):
             return ctypes.c_void_p.in_dll(_libc, symbol)
     return None
+
+
+def _holds_back(stream: ctypes.c_void_p) -> bool:
+    """Return whether there is anything in C's buffer, or an error is noted, as far as that can be seen."""
+    pending = getattr(_at_once, "__fpending", None)  # glibc and musl have it
+    if pending is None:
+        return True
+    pending.restype = ctypes.c_size_t
+    return bool(pending(stream) or _at_once.ferror(stream))
 
 
 def whole_characters(data: bytes) -> tuple[bytes, bytes]:

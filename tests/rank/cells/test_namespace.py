@@ -140,6 +140,16 @@ def test_what_is_no_surprise_is_told_of_where_the_cell_fails(shell: Shell) -> No
     ]
 
 
+def test_a_method_that_a_user_gives_the_communicator_is_the_cells_too() -> None:
+    comm = Communicator(rank=0, world_size=1)
+    before = cell_names(comm)
+    assert cell_names(comm) is before
+    comm.barrier = lambda: "mine"  # type: ignore[method-assign]
+    assert cell_names(comm)["barrier"]() == "mine"
+    del comm.barrier
+    assert cell_names(comm)["barrier"] == comm.barrier
+
+
 @pytest.mark.ranks
 def test_every_collective_is_there_by_its_bare_name(worlds: Worlds) -> None:
     def look(comm: Communicator) -> Any:
