@@ -8,6 +8,7 @@ pull, forming the group) goes to the main thread: see `main_loop`.
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import secrets
 import socket
@@ -132,6 +133,7 @@ class RankLink:
             Register: self._register,
             Stop: self._end,
         }
+        self._look_at = 0.0  # when the link's thread looks for output, by `time.monotonic`
         self._said: tuple[int, int] | None = None  # how much of the captured files is in letters
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
@@ -155,7 +157,7 @@ class RankLink:
         runner = CellRunner(shell, self.capture, self.world.explain)
         handle_interrupts(runner)
         self._assistant = CompletionThread(lambda: Insight(shell), self._send, self.world.apart)
-        self._asker = InputPrompter(self.capture, self.world.record, runner.to_end, self._rouse)
+        self._asker = InputPrompter(self.capture, self.world.record, runner.to_end, self._hurry_output)
         self._asker.install()
         debugger.install(shell, runner, self.capture, self.world.record)
         progress_bars.of_cells(self.capture)
@@ -182,6 +184,11 @@ class RankLink:
     def _begin_cell(self, run: int, ranks: str) -> None:
         """Note a cell that begins, for a notebook that may come meanwhile."""
         self._cell = run, ranks
+
+    def _hurry_output(self) -> None:
+        """Let the link's thread send what waits for it now."""
+        self._look_at = 0.0
+        self._rouse()
 
     def _rouse(self) -> None:
         with suppress(BlockingIOError):  # many wake-ups are already pending
@@ -229,8 +236,7 @@ class RankLink:
     def _serve(self, end: AgentEnd) -> None:
         alone_since = time.monotonic()
         while True:
-            busy = self._main_thread.running is not None
-            end.wait(_FLUSH_BUSY if busy else _FLUSH_IDLE)
+            end.wait(self._until_output())
             if end.connect():
                 self._letters.connect()
             if end.connected:
@@ -249,14 +255,27 @@ class RankLink:
             if self._assistant is not None:
                 with self._faults.beside("an answer to what was typed could not be ended"):
                     self._assistant.look()
-            if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
-                with self._faults.beside("output could not be sent"):
-                    self._send_output()
+            self._look_for_output()
             said = self._said  # before the letters are taken, which are those that say it
             for letter in self._letters.leaving(connected=end.connected):
                 end.send([encode(letter.header), *letter.frames], letter.kind)
             if said is not None and self._letters.greeted and end.has_sent:
                 self.capture.note_said(said)
+
+    def _until_output(self) -> int:
+        """Return the milliseconds until the next look for output; most rounds are about something else."""
+        main, now = self._main_thread, time.monotonic()
+        busy = main.running is not None or main.heard > main.answered
+        self._look_at = min(self._look_at, now + (_FLUSH_BUSY if busy else _FLUSH_IDLE) / 1e3)
+        return max(0, math.ceil(1e3 * (self._look_at - now)))
+
+    def _look_for_output(self) -> None:
+        if time.monotonic() < self._look_at:
+            return
+        self._look_at = math.inf  # first: what hurries from now on is looked for in the next round
+        if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
+            with self._faults.beside("output could not be sent"):
+                self._send_output()
 
     def _hear(self, frames: Sequence[Any]) -> None:
         """Take a message, if it is the next one in the stream."""
