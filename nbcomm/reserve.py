@@ -46,12 +46,13 @@ class Reserve:
 
     @contextmanager
     def telling(self) -> Iterator[None]:
-        """Let the block, a command, have them; main thread.
+        """Let the block, a command, have them if few others are left; main thread.
 
         Raises:
             StateError: they are not enough.
         """
-        with self.lent():
+        # To close and make them again for each cell would take longer than most of what a small one does here.
+        with self.lent() if _few_left() else nullcontext():
             try:
                 yield
             except OSError as error:
@@ -74,8 +75,19 @@ def _all_used(who: str) -> str:
 
 
 def _none_left() -> bool:
+    return _next() is None
+
+
+def _few_left() -> bool:
+    """Return whether there are not as many as are kept: a process takes the lowest number that is free."""
+    limit, lowest = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _next()
+    return lowest is None or (limit != resource.RLIM_INFINITY and lowest > limit - _KEPT)
+
+
+def _next() -> int | None:
     try:
-        os.close(os.open(os.devnull, os.O_RDONLY))
+        descriptor = os.open(os.devnull, os.O_RDONLY)
     except OSError:
-        return True
-    return False
+        return None
+    os.close(descriptor)
+    return descriptor

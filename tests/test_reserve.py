@@ -24,6 +24,30 @@ def test_a_command_that_finds_no_descriptor_says_so() -> None:
         os.close(reserve._kept.pop())
 
 
+def test_a_command_is_lent_it_only_where_few_are_left() -> None:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    reserve, held = Reserve(), []
+    kept = [*reserve._kept]
+    try:
+        with reserve.telling():
+            assert reserve._kept == kept  # as for most cells
+        resource.setrlimit(resource.RLIMIT_NOFILE, (100 + max(kept), before[1]))
+        with suppress(OSError):
+            while True:
+                held.append(os.open(os.devnull, os.O_RDONLY))
+        for _ in range(10):
+            os.close(held.pop())
+        with reserve.telling():
+            assert reserve._kept == []
+        assert len(reserve._kept) >= 40
+    finally:
+        for descriptor in held:
+            os.close(descriptor)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
+        while reserve._kept:
+            os.close(reserve._kept.pop())
+
+
 def test_it_is_lent_where_a_process_may_open_no_more() -> None:
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     reserve, held = Reserve(), []

@@ -14,7 +14,7 @@ from msgspec import structs
 from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
 from ...panel.words import STOPPED_FOR
-from ...protocol import CollectiveState, Done, Failure, FromRank, Hello, RankPlacement, Registered, StatusReply
+from ...protocol import CollectiveState, Done, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
 from ...rank_spec import listed, named, said_of, together
 from ..output.failures import first_line
@@ -162,7 +162,8 @@ class Roster:
 
     def note_doing(self, rank: int, generation: int, done: Done) -> None:
         """Record how far a rank was when its part of a cell ended, if its answer says so."""
-        if done.doing is None:
+        known = self._doings.get(rank)
+        if done.doing is None or (known is not None and known[1] is done.doing and known[0] == generation):
             return
         with self._changed:
             self._doings[rank] = generation, done.doing
@@ -236,10 +237,20 @@ class Roster:
                 ):
                     known.pop(rank, None)
 
-    def note_end(self, rank: int, state: str) -> None:
-        """Record the end of a rank's part of a cell, as "idle", "failed" or "interrupted"; earlier reports are past."""
-        with self._changed:
-            self._ended[rank] = time.monotonic(), time.time(), state
+    def note_part(self, rank: int, done: Done, culprits: Sequence[int] = ()) -> None:
+        """Record how a rank's part of a cell has ended, with one line of its error; earlier reports are past.
+
+        ``culprits`` are those because of whose failure it was stopped, if it has not failed by itself.
+        """
+        with self._changed:  # once: it is taken for each rank of each cell
+            self._errors.pop(rank, None)
+            self._stopped.pop(rank, None)
+            if done.failure is not None:
+                self._errors[rank] = first_line(done.failure)
+                if culprits:
+                    self._stopped[rank] = f"{STOPPED_FOR}{named(culprits)}"
+            state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
+            self._ended[rank] = time.monotonic(), time.time(), state  # as it will say itself when it is asked
 
     def note_formed(self, ranks: Iterable[int]) -> None:
         """Record that ranks have formed their groups: if their last report says that they start, that is past.
@@ -251,19 +262,6 @@ class Roster:
                 snapshot = self._snapshots.get(rank)
                 if snapshot is not None and snapshot.state == "starting":
                     self._ended[rank] = time.monotonic(), time.time(), "idle"
-
-    def note_error(self, rank: int, failure: Failure | None, culprits: Sequence[int] = ()) -> None:
-        """Record how a rank's part of a cell has ended; keep one line of its last error.
-
-        ``culprits`` are those because of whose failure it was stopped, if it has not failed by itself.
-        """
-        with self._changed:
-            self._errors.pop(rank, None)
-            self._stopped.pop(rank, None)
-            if failure is not None:
-                self._errors[rank] = first_line(failure)
-                if culprits:
-                    self._stopped[rank] = f"{STOPPED_FOR}{named(culprits)}"
 
     def forget_errors(self) -> None:
         """Forget earlier errors: they are repaired, or belong to a cell before the one that begins."""

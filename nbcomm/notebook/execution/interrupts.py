@@ -9,6 +9,7 @@ While a user is asked for input, Jupyter or readline waits, and only an exceptio
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # nobody has stubs of it
 import signal
 import threading
 import time
@@ -19,6 +20,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_SIGINT = int(signal.SIGINT)
 
 
 class InterruptCounter:
@@ -33,12 +37,13 @@ class InterruptCounter:
 
     def __enter__(self) -> Self:
         with suppress(ValueError):  # another thread: interrupts do not reach it anyway
-            self._before = signal.signal(signal.SIGINT, self._press)
+            # That of `signal` itself looks for a function among the members of an enum first, at many times the cost.
+            self._before = _signal.signal(_SIGINT, self._press)
         return self
 
     def __exit__(self, *_: object) -> None:
         if self._before is not None:
-            signal.signal(signal.SIGINT, self._before)
+            _signal.signal(_SIGINT, self._before)
 
     @property
     def pressed(self) -> bool:

@@ -106,6 +106,7 @@ class CellOutput:
         self._lock = threading.RLock()  # all that is shown
         self._inbox: list[tuple[float, int, list[Item] | None]] = []  # None: the rank's cell has ended
         self._inbox_lock = threading.Lock()  # held for moments only: the link's thread takes it
+        self._begun = False  # something has arrived, and was taken out of the inbox
         self._closed = False
 
     @property
@@ -184,6 +185,8 @@ class CellOutput:
         Args:
             failures: what the ranks raised. It is not shown here: the caller raises `failures.cell_error`.
         """
+        if self._close_empty():
+            return
         with _uninterrupted(), self._lock:
             for rank in self._readers:
                 self.ended(rank)
@@ -201,6 +204,18 @@ class CellOutput:
                         self._closed = True
                         break
             self._lines.close()
+
+    def _close_empty(self) -> bool:
+        """Close at once if nothing is to be shown, and return whether that was so: most small cells show nothing."""
+        with self._inbox_lock:
+            if self._begun or self._notice or self._noticed or self._screen.has_live:
+                return False
+            if any(items is not None for _, _, items in self._inbox):
+                return False
+            self._closed, self._inbox = True, []
+        self._ended.update(self._readers)
+        self._screen.closed = not self._quiet
+        return True
 
     def append(self, bundle: dict[str, Any]) -> None:
         """Show a display of nbcomm's own after everything else, even if the cell is quiet."""
@@ -227,6 +242,7 @@ class CellOutput:
         """Move what has arrived into the merger's lanes."""
         with self._inbox_lock:
             inbox, self._inbox = self._inbox, []
+            self._begun = self._begun or bool(inbox)
         if self._quiet or not inbox:
             return
         self._stale = True

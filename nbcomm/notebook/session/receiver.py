@@ -97,9 +97,7 @@ class Receiver:
         self._roster.note_doing(rank, self._generations.number, done)
         try:
             if self._executor.ended(rank, done):
-                self._roster.note_error(rank, done.failure, self._executor.culprits(rank, done))
-                state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
-                self._roster.note_end(rank, state)  # as it will say itself when it is asked
+                self._roster.note_part(rank, done, self._executor.culprits(rank, done))
         finally:  # somebody waits for it
             self.answer(rank, done, frames)
 

@@ -37,8 +37,7 @@ def test_the_rows_say_what_the_ranks_said(roster: Roster) -> None:
 def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(roster: Roster) -> None:
     busy = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0)
     roster.note(1, busy)
-    roster.note_error(1, Failure("ValueError", "bad", ""))
-    roster.note_end(1, "failed")
+    roster.note_part(1, Done(3, failure=Failure("ValueError", "bad", "")))
     row = roster.views()[1]
     assert (row.state, row.memory) == ("failed", 1000)
     assert row.since > 5.0
@@ -46,7 +45,7 @@ def test_a_rank_whose_cell_has_ended_runs_it_no_more_until_it_says_otherwise(ros
     assert roster.views()[1].state == "idle"
     roster.note(1, busy)
     assert roster.views()[1].state == "running"
-    roster.note_end(1, "idle")
+    roster.note_part(1, Done(3))
     roster.note_death(1, -9)
     assert roster.views()[1].state == "dead"
 
@@ -77,7 +76,7 @@ def test_a_report_that_an_answer_has_overtaken_says_nothing_any_more(roster: Ros
     overtaken = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, 1, before, question=1, answered=2)
     roster.note(1, overtaken)
     roster.note_doing(1, 1, Done(3, doing=after))
-    roster.note_end(1, "idle")
+    roster.note_part(1, Done(3))
     with roster.asking() as question:
         roster.note(1, structs.replace(overtaken, question=question.number))
         assert question.silent == {0, 2}, "it has answered the question all the same"
@@ -92,8 +91,7 @@ def test_a_report_that_an_answer_has_overtaken_says_nothing_any_more(roster: Ros
 def test_a_rank_that_has_answered_what_was_no_cell_does_not_run_it_any_more(roster: Roster, last: str) -> None:
     """As long as it has not said what it does since then: it may take a while on a busy machine."""
     if last:
-        roster.note_error(1, Failure("ValueError", "bad", ""))
-        roster.note_end(1, last)
+        roster.note_part(1, Done(3, failure=Failure("ValueError", "bad", ""), interrupted=last == "interrupted"))
     looks = StatusReply(1, 101, "running", 5.0, 3, 1000, 0, 0, 1)
     roster.note(1, looks)
     assert roster.views()[1].state == "running"
@@ -171,8 +169,7 @@ def test_a_rank_that_was_stopped_for_another_has_not_failed(roster: Roster) -> N
         (1, Failure("ValueError", "bad", ""), []),
     ):
         roster.note(rank, StatusReply(rank, 100 + rank, "running", 5.0, 3, 1000, 0, 0))
-        roster.note_error(rank, failure, culprits)
-        roster.note_end(rank, "failed")
+        roster.note_part(rank, Done(3, failure=failure), culprits)
     views = roster.views()
     assert [(view.state, view.note) for view in views[:2]] == [
         ("interrupted", "was stopped for rank 1"),

@@ -88,6 +88,26 @@ def test_by_rank():
     assert cell.area.text == "[0] a\n[0] b\n[0] c\n[1] a\n[1] b\n"
 
 
+@pytest.mark.parametrize("early", ["", "early\n"])
+def test_late_output_is_shown_also_behind_a_cell_that_has_shown_nothing(early: str) -> None:
+    cell = Cell(range(2))
+    if early:
+        cell.write(0, early)
+    for rank in range(2):
+        cell.output.ended(rank)
+    cell.close()
+    cell.feed(0, Text("stdout", "late\n", late=True))
+    assert cell.area.text == f"{'[0] early' if early else ''}\n[0] (late) late\n".lstrip("\n")
+
+
+def test_what_a_notice_has_said_is_settled_where_nothing_else_is_shown() -> None:
+    cell = Cell(range(2))
+    cell.output.notice("waiting")
+    cell.tick(1)
+    cell.output.notice("")
+    assert "".join(cell.close()).strip() == ""
+
+
 def test_quiet_shows_nothing():
     cell = Cell(range(2), quiet=True)
     cell.write(0, "a\n")

@@ -114,19 +114,15 @@ def test_output_that_could_not_be_taken_is_told(told: Told) -> None:
 def test_a_part_of_a_cell_that_ends_is_noted_and_answered(told: Told) -> None:
     done = Done(RUN, failure=failure(1, ValueError("no")), doing=CollectiveState(), broken=True)
     receiver(told).receive(1, done, ["frame"])
-    assert told.names == ["note_doing", "ended", "note_error", "note_end", "hear"]
-    assert told.calls[-3:] == [
-        ("note_error", 1, done.failure, []),
-        ("note_end", 1, "failed"),
-        ("hear", 1, done, ["frame"]),
-    ]
+    assert told.names == ["note_doing", "ended", "note_part", "hear"]
+    assert told.calls[-2:] == [("note_part", 1, done, []), ("hear", 1, done, ["frame"])]
     assert told.stale
 
 
 def test_because_of_whom_a_rank_was_stopped_is_noted(told: Told) -> None:
     done = Done(RUN, failure=Failure("HangError", "was cut off", ""))
     receiver(told).receive(1, done, [])
-    assert ("note_error", 1, done.failure, [0]) in told.calls
+    assert ("note_part", 1, done, [0]) in told.calls
 
 
 def test_an_answer_that_is_no_cells_is_only_given(told: Told) -> None:
