@@ -13,8 +13,8 @@ import threading
 import time
 import traceback
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -336,12 +336,12 @@ class MainLoop:
             told |= self._story()
         talks = bool(told.get("steps"))
         with self._faults.beside("its unfinished calls are not known", notes.append):
-            doing = world.stuck.at_end()
-            broken = world.stale or (done.failure is not None and world.in_the_middle())
+            doing, stale = world.stuck.at_end(), world.stale
+            broken = stale or (done.failure is not None and world.in_the_middle())
             # Who was interrupted in a collective has perhaps taken its place in the order, and not begun it.
             broken = broken or (done.interrupted and (talks or bool(told["dropped"]) or world.record.is_out_of_step()))
             told |= {"broken": broken, "doing": doing}
-            notes += self._remarks(message)
+            notes += self._remarks(message) if stale else []
         with self._faults.beside("what the cell may lack could not be told", notes.append):
             if not isinstance(message, Run) or message.script is not None:
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
@@ -372,15 +372,18 @@ class MainLoop:
             call_site.forget()
 
     async def _run(self, message: Run) -> Done:
-        instead = nullcontext() if message.script is None else script_runner.instead_of_cell(message.script)
-        with self._working(message), instead:
+        self._begin(message)
+        if message.script is None:
+            return await self.runner.run(message)
+        with script_runner.instead_of_cell(message.script):
             return await self.runner.run(message)
 
     def _call(self, message: Call, frames: Sequence[Any], notes: list[str]) -> tuple[Payload, list[Any]]:
         function, arguments, keywords = unpack(message.blob, frames)
         if message.local_rank and self._parts.world.comm is not None:
             arguments = (self._parts.world.comm.local_rank, *arguments)
-        with self._working(message), self._parts.capture.of_run(message.id), self.runner.interruptible():
+        self._begin(message)
+        with self._parts.capture.of_run(message.id), self.runner.interruptible():
             # A function typed in a notebook brings the globals that it uses; what it does not bring, it finds here.
             scope = getattr(function, "__globals__", {})
             if scope.get("__name__") == "__main__":
@@ -392,9 +395,8 @@ class MainLoop:
             flush_all()
             return answer
 
-    @contextmanager
-    def _working(self, message: Run | Call) -> Iterator[None]:
-        """Prepare for user code in the block: provide the names, and refuse what needs a rank that does not run it."""
+    def _begin(self, message: Run | Call) -> None:
+        """Prepare for user code: provide the names, and refuse what needs a rank that does not run it."""
         comm = self._parts.world.comm
         if comm is None:
             raise RuntimeError("A cell arrived before the process group had formed.")
@@ -402,7 +404,6 @@ class MainLoop:
         self._parts.begin_cell(message.id, message.ranks)
         self._parts.world.begin(message.id, [*rank_lists.read(message.ranks)])
         self.main_thread.set("running", message.id)
-        yield
 
     def _form(self, order: FormGroups) -> None:
         self.main_thread.set("running", order.id)

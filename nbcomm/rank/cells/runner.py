@@ -83,22 +83,35 @@ class CellRunner:
         shell = self._shell
         began = time.perf_counter()
         self._forget_error()
-        shell.execution_count = message.number
-        with self._capture.of_run(message.id), self._showing_here(message.id):
-            # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells of it.
-            shell.kernel.set_parent([], {"header": {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}})
+        if shell.execution_count != message.number:
+            shell.execution_count = message.number
+        with self._capture.of_run(message.id):
             try:
-                with self.interruptible(), shell.on_page(message.code, message.above):
-                    result = await self._run_cell(message.code)
-                    flush_all()
-                    self._end_forked_child(result)
-                    self._result = None if result.success else result  # a good one may keep much data alive
-            except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
-                self._end_forked_child(None)
-                error = caught.reason if isinstance(caught, _Insisting) else caught
-                name = type(error).__name__
-                return self._done(message.id, began, told(name, str(error), f"{name}: {error}".rstrip(": ")))
-            return self._done(message.id, began, self._failure(result))
+                self._run = message.id
+                # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells it.
+                parent = {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}
+                shell.kernel.set_parent([], {"header": parent})
+                try:
+                    with self.interruptible():
+                        shell.begin_page(message.code, message.above)
+                        result = await self._run_cell(message.code)
+                        flush_all()
+                        self._end_forked_child(result)
+                        self._result = None if result.success else result  # a good one may keep much data alive
+                except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
+                    self._end_forked_child(None)
+                    error = caught.reason if isinstance(caught, _Insisting) else caught
+                    name = type(error).__name__
+                    return self._done(message.id, began, told(name, str(error), f"{name}: {error}".rstrip(": ")))
+                return self._done(message.id, began, self._failure(result))
+            finally:
+                self._forget_cell()
+
+    def _forget_cell(self) -> None:
+        self._run = None
+        self._shell.end_page()
+        for kept in ("outputs", "exceptions"):  # for %notebook, too; only newer versions have them
+            getattr(self._shell.history_manager, kept, {}).clear()
 
     def _forget_error(self) -> None:
         """Release the result of the last failed cell: IPython's frames and this object refer to each other.
@@ -141,8 +154,7 @@ class CellRunner:
             return shell.run_cell(code, store_history=True)
         if shell.should_run_async(code, transformed_cell=transformed):
             return await self._run_async(code, transformed)
-        with shell.transformed(code, transformed):
-            return shell.run_cell(code, store_history=True)
+        return shell.run_transformed(code, transformed)
 
     async def _run_async(self, code: str, transformed: str) -> Any:
         shell = self._shell
@@ -284,16 +296,6 @@ class CellRunner:
         while frame is not None and frame.f_globals is not self._shell.user_ns:
             frame = frame.f_back
         return frame is not None
-
-    @contextmanager
-    def _showing_here(self, run: int) -> Iterator[None]:
-        self._run = run
-        try:
-            yield
-        finally:
-            self._run = None
-            for kept in ("outputs", "exceptions"):  # for %notebook, too; only newer versions have them
-                getattr(self._shell.history_manager, kept, {}).clear()
 
     @contextmanager
     def callback(self) -> Iterator[None]:

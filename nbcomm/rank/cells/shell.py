@@ -9,8 +9,7 @@ from __future__ import annotations
 import ast
 import linecache
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from types import FrameType
 from typing import Any, Protocol
 
@@ -97,6 +96,9 @@ class _PageCompiler(XCachingCompiler):
         return "\n" * self.above.get(text, 0) + text
 
 
+_NOTHING = nullcontext()
+
+
 class RankShell(ZMQInteractiveShell):
     """The shell of one rank. Cells of ipyparallel run in it, too, as in its own engines.
 
@@ -114,34 +116,32 @@ class RankShell(ZMQInteractiveShell):
         super().__init__(*args, **{**keywords, "compiler_class": _PageCompiler})  # the kernel names another one
         self.reserve = Reserve()
 
-    @contextmanager
-    def on_page(self, code: str, above: int) -> Iterator[None]:
-        """Count the lines of a cell that runs in the block as its page does.
+    def begin_page(self, code: str, above: int) -> None:
+        """Count the lines of a cell as its page does, until `end_page`.
 
         Args:
             code: the cell.
             above: how many lines stand above it.
         """
         self._page = code, above
-        try:
-            yield
-        finally:
-            self._page = None
-            self._above.clear()
+
+    def end_page(self) -> None:
+        """Count lines as IPython does."""
+        self._page = None
+        self._above.clear()
 
     @property
     def _above(self) -> dict[str, int]:
         return getattr(self.compile, "above", {})  # a cell may have set another compiler
 
-    @contextmanager
-    def transformed(self, code: str, transformed: str) -> Iterator[None]:
-        """Answer what IPython asks itself first in the block: what a cell without await becomes; once.
+    def run_transformed(self, code: str, transformed: str) -> Any:
+        """Run a cell without await; what IPython asks itself first, what it becomes, is answered once.
 
         It would transform and compile each cell a second time, which is a sixth of a small cell's work.
         """
         self._known = code, transformed
         try:
-            yield
+            return self.run_cell(code, store_history=True)
         finally:
             self._known = None
 
@@ -192,10 +192,9 @@ class RankShell(ZMQInteractiveShell):
             return super()._format_exception_for_storage(exception, *args, **keywords)  # type: ignore[no-any-return]
         return {"ename": type(exception).__name__, "evalue": str(exception), "traceback": text.splitlines()}
 
-    @contextmanager
-    def _tee(self, channel: str) -> Iterator[None]:  # noqa: ARG002
+    def _tee(self, channel: str) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
         """Keep nothing that is printed, which IPython does for ``%notebook``: the notebook already has it."""
-        yield
+        return _NOTHING
 
     def ask_exit(self) -> None:
         """Say what ends a rank: ``exit`` does not."""

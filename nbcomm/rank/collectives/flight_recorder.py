@@ -187,7 +187,7 @@ class FlightRecorder:
 
     def tidy(self) -> None:
         """Release what has ended: a handle keeps its tensors. The journal gets what C++ has waited for."""
-        unheld = self._unheld()
+        unheld = self._unheld() if self.live else set()
         for key, (work, call) in list(self.live.items()):
             ended = call.has_ended(work)
             if ended and call.entry is not None and self.journal.curious:

@@ -19,7 +19,7 @@ _JOIN = threading.__file__
 _LOOP = asyncio.base_events.__file__
 """The same, one frame further out, where a cell awaits what a thread does, as with `asyncio.to_thread`."""
 
-_TIMER = threading.Timer.run.__code__
+TIMER = threading.Timer.run.__code__
 """The code that a thread is in if it will call something later."""
 
 _CALLS = ("nbcomm", "torch")
@@ -61,7 +61,7 @@ def may_join(main: FrameType | None) -> bool:
 
 def is_timer_of(frame: FrameType, scope: dict[str, Any] | None) -> bool:
     """Return whether a frame is of a timer that will call a function with these globals, or a collective."""
-    if frame.f_code is not _TIMER:
+    if frame.f_code is not TIMER:
         return False
     function = frame.f_locals["self"].function
     if isinstance(function, functools.partial):

@@ -18,7 +18,7 @@ from ...protocol import CollectiveState, MessageCount, PendingCall
 from . import call_site
 from .flight_recorder import FlightRecorder, Lent
 from .recorded_call import RecordedCall
-from .stacks import is_timer_of, may_join, of_all_threads
+from .stacks import TIMER, is_timer_of, may_join, of_all_threads
 
 _TORCH = torch.__path__[0]
 _STILL = 0.15
@@ -163,7 +163,9 @@ class StuckDetector:
         count = len(recorder.issuing - {*waiting})  # they may issue more calls until they end
         for ident, top in frames.items():
             frame: FrameType | None = top if ident != recorder.main and not recorder.is_apart(ident) else None
-            while frame is not None and frame.f_globals is not scope and not is_timer_of(frame, scope):
+            while frame is not None and frame.f_globals is not scope:
+                if frame.f_code is TIMER and is_timer_of(frame, scope):
+                    break
                 frame = frame.f_back
             count += frame is not None
         return count

@@ -117,8 +117,12 @@ class Capture:
             self._running = self._last = run
             if self._noted is not None:
                 self.note_said(self._noted[1])
-        with self.on_behalf_of(run):
+        token, back = _run.set(run), output_widget.outside()
+        try:
             yield
+        finally:
+            back()
+            _run.reset(token)
 
     @contextmanager
     def on_behalf_of(self, run: int) -> Iterator[None]:

@@ -54,6 +54,7 @@ class Side(io.TextIOWrapper):
         self._otherwise = otherwise
         self._bytes = binary
         super().__init__(cast("Any", binary), **self._format)
+        self._usual = self.encoding, self.errors, self.line_buffering
         vars(self)["mode"] = "r" if name == "stdin" else "w"  # the interpreter, too, sets this one by hand
 
     @property
@@ -68,7 +69,7 @@ class Side(io.TextIOWrapper):
     def open_again(self) -> None:
         """Undo what code before did to it."""
         self._bytes.shut = False
-        if self._stream != "stdin" and any(getattr(self, name) != value for name, value in self._format.items()):
+        if self._stream != "stdin" and (self.encoding, self.errors, self.line_buffering) != self._usual:
             self.reconfigure(**self._format)
 
     def __getattr__(self, name: str) -> Any:
