@@ -52,13 +52,23 @@ class Reserve:
             StateError: they are not enough.
         """
         # To close and make them again for each cell would take longer than most of what a small one does here.
-        with self.lent() if _few_left() else nullcontext():
+        with self.lent() if self._few_left() else nullcontext():
             try:
                 yield
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
                 raise StateError(f"Nothing more can be opened: {_all_used('this notebook')}") from error
+
+    def _few_left(self) -> bool:
+        """Return whether there are not as many as are kept: a process takes the lowest number that is free."""
+        try:
+            lowest = os.dup(self._kept[0])
+        except (OSError, IndexError):
+            return True
+        os.close(lowest)
+        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        return limit != resource.RLIM_INFINITY and lowest > limit - _KEPT
 
     @staticmethod
     def explain() -> list[str]:
@@ -75,19 +85,8 @@ def _all_used(who: str) -> str:
 
 
 def _none_left() -> bool:
-    return _next() is None
-
-
-def _few_left() -> bool:
-    """Return whether there are not as many as are kept: a process takes the lowest number that is free."""
-    limit, lowest = resource.getrlimit(resource.RLIMIT_NOFILE)[0], _next()
-    return lowest is None or (limit != resource.RLIM_INFINITY and lowest > limit - _KEPT)
-
-
-def _next() -> int | None:
     try:
-        descriptor = os.open(os.devnull, os.O_RDONLY)
+        os.close(os.open(os.devnull, os.O_RDONLY))
     except OSError:
-        return None
-    os.close(descriptor)
-    return descriptor
+        return True
+    return False

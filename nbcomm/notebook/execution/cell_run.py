@@ -260,6 +260,8 @@ def _print(note: str) -> None:
 
 def tell_notes(answers: Mapping[int, Done]) -> None:
     """Print what the ranks say beside their answers."""
+    if not any(done.notes for done in answers.values()):
+        return  # mostly
     told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
     alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
     for note, those in alike.items():

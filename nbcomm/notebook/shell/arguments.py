@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import re
 import shlex
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from ...durations import seconds
 from ...errors import SpecError
@@ -278,6 +280,8 @@ def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace
     Raises:
         UsageError: the line is not understood.
     """
+    if not line or line.isspace():  # mostly: argparse would take as long as all else that finds out what to do
+        return argparse.Namespace(**_without_words(parser))
     words = split(line)
     if words == ["help"]:
         words = ["--help"]
@@ -287,6 +291,11 @@ def parse_cell(parser: argparse.ArgumentParser, line: str) -> argparse.Namespace
             options.file = [*([word.removeprefix("--file=")] if "=" in word else []), *words[place + 1 :]]
             return options
     return parser.parse_args(words)
+
+
+@functools.lru_cache(maxsize=1)
+def _without_words(parser: argparse.ArgumentParser) -> dict[str, Any]:
+    return vars(parser.parse_args([]))
 
 
 def parse_line(parser: argparse.ArgumentParser, words: list[str]) -> argparse.Namespace:
