@@ -112,3 +112,12 @@ def test_help_of_a_word_is_printed_and_nothing_is_done(capsys: pytest.CaptureFix
     with pytest.raises(Helped):
         parse_line(parser, split("help start"))
     assert capsys.readouterr().out == words["start"].format_help()
+
+
+@pytest.mark.parametrize("line", ["", "  "])
+def test_a_cell_without_options_has_those_of_the_parser_each_time_anew(line: str) -> None:
+    parser = cell_parser()
+    before = parse_cell(parser, line)
+    assert before == parser.parse_args([])
+    before.fold = before.ranks = "changed"
+    assert parse_cell(parser, line) == parser.parse_args([])
