@@ -8,8 +8,10 @@ error's source, and a value that is sent finds no file.
 from __future__ import annotations
 
 import errno
+import functools
 import os
 import resource
+import select
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 
@@ -52,23 +54,13 @@ class Reserve:
             StateError: they are not enough.
         """
         # To close and make them again for each cell would take longer than most of what a small one does here.
-        with self.lent() if self._few_left() else nullcontext():
+        with self.lent() if _few_left() else nullcontext():
             try:
                 yield
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
                 raise StateError(f"Nothing more can be opened: {_all_used('this notebook')}") from error
-
-    def _few_left(self) -> bool:
-        """Return whether there are not as many as are kept: a process takes the lowest number that is free."""
-        try:
-            lowest = os.dup(self._kept[0])
-        except (OSError, IndexError):
-            return True
-        os.close(lowest)
-        limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-        return limit != resource.RLIM_INFINITY and lowest > limit - _KEPT
 
     @staticmethod
     def explain() -> list[str]:
@@ -82,6 +74,21 @@ def _all_used(who: str) -> str:
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     said = f"all {limit} files and connections that {who} may have (RLIMIT_NOFILE) are open: close some, or delete"
     return f"{said} the variables that hold them."
+
+
+def _few_left() -> bool:
+    """Return whether there may be fewer than are kept: the highest numbers of all are taken last."""
+    limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return limit == resource.RLIM_INFINITY or len(_highest(limit).poll(0)) < _KEPT
+
+
+@functools.lru_cache(maxsize=1)
+def _highest(limit: int) -> select.poll:
+    """Return what tells of the highest numbers, in one call, for each that it is not open."""
+    numbers = select.poll()
+    for number in range(max(0, limit - _KEPT), limit):
+        numbers.register(number, 0)
+    return numbers
 
 
 def _none_left() -> bool:

@@ -40,6 +40,9 @@ def test_a_command_is_lent_it_only_where_few_are_left() -> None:
         with reserve.telling():
             assert reserve._kept == []
         assert len(reserve._kept) >= 40
+        os.close(held.pop(0))  # a low number is free, and hardly another one
+        with reserve.telling():
+            assert reserve._kept == []
     finally:
         for descriptor in held:
             os.close(descriptor)
