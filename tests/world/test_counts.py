@@ -44,10 +44,8 @@ START = {
     "messages to ranks": 1,  # to form the groups
     "answers of ranks": N,
     "orders to nodes": 6,
-    "encodings": 20,
-    "wake-ups of the link's thread": 16,
 }
-"""The most that the notebook does for a start."""
+"""What the notebook does for a start; what it does while it waits grows with the time that a machine takes."""
 
 _BEGIN = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[2])!r})\nfrom tests.world import counting\n"
 
@@ -89,6 +87,4 @@ def test_a_start_costs_no_more(open_notebook: Callable[..., Notebook]) -> None:
     notebook = open_notebook(f"{_BEGIN}counting.begin('notebook')")
     notebook.run(f"%distributed start -n {N}")
     (there,) = counted(notebook, "print(counting.take())")
-    assert there["messages to ranks"] == START["messages to ranks"]
-    for what, most in START.items():
-        assert 0 < there[what] <= most, what
+    assert {what: there[what] for what in START} == START
