@@ -1,7 +1,7 @@
 """The files of the board: a page for each rank, in shared memory, that every process of its node can map.
 
 Ranks write on their own pages and read the others' (`rank.collectives.fingerprints`). The pages of ranks on other nodes
-are written by the node's agent (`node.agent.mirror`).
+are written by the node's daemon (`node.mirror`).
 
 A page's blocks are allocated when it is made. In a sparse file, the first write for which no block is left would end
 the process by SIGBUS, and /dev/shm is often small and used by every process.

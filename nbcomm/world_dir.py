@@ -143,7 +143,7 @@ class WorldDir:
 
     @property
     def link_file(self) -> Path:
-        """The file in which the node's agent reads how to reach the notebook."""
+        """The file in which the node's daemon reads how to reach the notebook."""
         return self.path / "link.json"
 
     @property
@@ -157,9 +157,9 @@ class WorldDir:
         return self.path / "link.sock"
 
     @property
-    def agent_socket(self) -> Path:
-        """The socket on which the node's agent takes the connections of its ranks."""
-        return self.path / "agent.sock"
+    def daemon_socket(self) -> Path:
+        """The socket on which the node's daemon takes the connections of its ranks."""
+        return self.path / "daemon.sock"
 
     @property
     def mirror_socket(self) -> Path:
@@ -167,26 +167,21 @@ class WorldDir:
         return self.path / "mirror.sock"
 
     @property
-    def forkserver_seat(self) -> Path:
-        """The file whose lock only the present fork server has."""
-        return self.path / "forkserver"
+    def daemon_seat(self) -> Path:
+        """The file whose lock only the present daemon has."""
+        return self.path / "daemon"
 
     @property
-    def agent_seat(self) -> Path:
-        """The file whose lock only the present agent of the node has."""
-        return self.path / "agent"
-
-    @property
-    def forkserver_log(self) -> Path:
-        """The file with what the fork server and the node's agent printed."""
-        return self.path / "forkserver.log"
+    def daemon_log(self) -> Path:
+        """The file with what the node's daemon and its zygote printed."""
+        return self.path / "daemon.log"
 
     def store_socket(self, generation: int) -> Path:
         """Return the path of the rendezvous socket of one generation of the process group."""
         return self.path / f"store{generation}.sock"
 
     def forget_stores(self, but: int) -> None:
-        """Remove the sockets of all generations but one: an agent that was killed leaves its own."""
+        """Remove the sockets of all generations but one: a daemon that was killed leaves its own."""
         for path in self.path.glob("store*.sock"):
             if path != self.store_socket(but):
                 with suppress(OSError):
@@ -294,7 +289,7 @@ class WorldDir:
         return epoch
 
     def write_lease(self, seconds: float) -> None:
-        """Save how long the world lives without a notebook, for those who have to keep that after the fork server."""
+        """Save how long the world lives without a notebook, for those who keep that when the daemon has ended."""
         with private_file(self.path / "lease") as file:
             file.write(str(seconds).encode())
 
@@ -306,7 +301,7 @@ class WorldDir:
             return _LEASE
 
     def write_children(self, known: bytes) -> None:
-        """Save which processes the fork server has started, for another fork server."""
+        """Save which processes the daemon has started, for another one."""
         with private_file(self.path / "children.json") as file:
             file.write(known)
 

@@ -10,13 +10,13 @@ import msgspec
 
 from .protocol import Hello, RankPlacement
 from .protocol.common import LOOPBACK
-from .protocol.parcels import HEAD, name_of
+from .protocol.nodes import HEAD, name_of
 
 
 class LinkInfo(msgspec.Struct, frozen=True):
-    """What a node's agent needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text.
+    """What a node's daemon needs to reach the notebook and to authenticate it; keys are CURVE keys in Z85 text.
 
-    ``name`` is the agent's on the link, bound to its key. A ``tunnelled`` address is a socket on the agent's machine
+    ``name`` is the daemon's on the link, bound to its key. A ``tunnelled`` address is a socket on the daemon's machine
     that leads to the notebook's.
     """
 
@@ -29,12 +29,12 @@ class LinkInfo(msgspec.Struct, frozen=True):
 
     @property
     def is_here(self) -> bool:
-        """Whether the notebook is on the machine of the agent."""
+        """Whether the notebook is on the machine of the daemon."""
         return not self.tunnelled and self.address.startswith(("ipc://", f"tcp://{LOOPBACK}:"))
 
     @property
     def socket(self) -> str:
-        """The path of the socket on the agent's machine that leads to the notebook's; empty without a tunnel."""
+        """The path of the socket on the daemon's machine that leads to the notebook's; empty without a tunnel."""
         return self.address.removeprefix("ipc://") if self.tunnelled else ""
 
 
@@ -119,7 +119,7 @@ class JoinedInfo(msgspec.Struct, frozen=True):
     Attributes:
         number: of the node, on the link.
         node: its ``NODE_RANK``, by which users know it; another number where the head has no ranks.
-        link: what its agent has been given.
+        link: what its daemon has been given.
         way: how programs are started there.
         ranks: those that it has.
         port: of the notebook's machine, to which its tunnel leads; 0 if it has none.

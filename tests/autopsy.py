@@ -270,7 +270,7 @@ def _innermost(lines: Iterable[str]) -> Iterator[str]:
 
 
 def _output_of(pid: int) -> str:
-    """Where it writes, which says which rank it is: a fork has the fork server's command line."""
+    """Where it writes, which says which rank it is: a fork has the zygote's command line."""
     try:
         target = Path(f"/proc/{pid}/fd/1").readlink()
     except OSError:

@@ -112,11 +112,10 @@ def test_the_page_the_stacks_and_the_logs_are_in_the_report(
     ranks = dict(re.findall(r"writes to (\S+): .*\n((?:.+\n?)*)", stacks))
     assert re.search(r'"MainThread"\n +<module> \(<ipython-input-\S+>:4\)', ranks["rank1.stdout"])
     assert "<ipython-input" not in ranks["rank0.stdout"]
-    assert "ForkServer.serve" in stacks
-    assert "NodeAgent.serve" in stacks
+    assert "Daemon.serve" in stacks
     assert re.search(r"Dispatcher\.wait .*\n(.*\n)+", stacks)  # the kernel
     assert re.search(r"rank1\.log:\n(.*\n)*a word in the log of rank 1", logs)
-    assert "forkserver.log:\n" in logs
+    assert "daemon.log:\n" in logs
 
 
 @pytest.mark.usefixtures("no_processes_left")

@@ -23,7 +23,7 @@ _PROCESSES = {
     "comm": "rank",
     "rank": "rank",
     "torch_internals": "rank",
-    "node": "agent",
+    "node": "daemon",
 }
 """Where the threads of a room are."""
 

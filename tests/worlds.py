@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.node.agent.store import StoreServer
+from nbcomm.node.store import StoreServer
 from nbcomm.protocol import FormGroups, RankPlacement, rank_lists
 
 from .autopsy import OutOfTimeError

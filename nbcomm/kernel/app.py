@@ -48,7 +48,7 @@ class ClusterKernel(IPythonKernel):
         registry.set_defaults(n=self.ranks, device=self.device)
 
     def start(self) -> None:
-        """Load nbcomm, whose fork server warms up while the user still types, and then take requests."""
+        """Load nbcomm, whose daemon warms up while the user still types, and then take requests."""
         # The application ignores interrupts between cells; processes that are started now must not inherit that.
         handler = signal.signal(signal.SIGINT, signal.default_int_handler)
         assert self.shell is not None  # noqa: S101 - for mypy

@@ -1,1 +1,1 @@
-"""Starting of processes from the notebook: fork server, ranks, ipyparallel's controller, placement, finding worlds."""
+"""Starting of processes from the notebook: daemon, ranks, ipyparallel's controller, placement, finding worlds."""

@@ -13,25 +13,25 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from .ways.fork_server import ForkServer
+    from .ways.daemon import Daemon
 
 _FENCE = 15.0
 """Seconds that a machine has to end what is left there."""
 
 _MARGIN = 10.0
-"""Seconds by which its lease may begin later than the silence: its agent has to notice that, too."""
+"""Seconds by which its lease may begin later than the silence: its daemon has to notice that, too."""
 
 _LOOK = 0.25
 
 
 def await_end(
-    server: ForkServer, heard: Callable[[], float], lease: float, over: Callable[[], bool] = lambda: False
+    server: Daemon, heard: Callable[[], float], lease: float, over: Callable[[], bool] = lambda: False
 ) -> bool:
     """Wait until nothing of the world lives on a node that does not answer.
 
     Args:
         server: the node's.
-        heard: returns when its agent was heard last, by `time.monotonic`.
+        heard: returns when its daemon was heard last, by `time.monotonic`.
         lease: seconds that the node lives without a notebook.
         over: whether nobody wants to know any more.
 

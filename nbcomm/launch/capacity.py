@@ -18,10 +18,10 @@ from ..rank_spec import listed
 PER_RANK = 96 << 20
 """A generous estimate of the bytes of memory that a rank takes without tensors: it takes about 40 MiB."""
 
-_TASKS = 8
-"""The processes and threads that each rank adds: its own seven, and one of the agent's."""
+_TASKS = 10
+"""The processes and threads that each rank adds: its own nine, and one of the daemon's."""
 
-_FILES, _FILES_PER_RANK = 48, 2
+_FILES, _FILES_PER_RANK = 60, 2
 """What a rank has open at least, and its connections to each other rank."""
 
 _CROWD, _MOST = 8, 64

@@ -32,7 +32,7 @@ class AllNodes(Protocol):
 
 
 class CommonStore:
-    """The store of one generation after the other: the agent of the first node has it, and the others lead to it.
+    """The store of one generation after the other: the daemon of the first node has it, and the others lead to it.
 
     Args:
         nodes: all of them.
@@ -66,7 +66,7 @@ class CommonStore:
             self._mirror()
 
     def _meeting(self) -> list[NodeClient]:
-        """Return the nodes whose ranks can meet, with the one first whose agent has the store."""
+        """Return the nodes whose ranks can meet, with the one first whose daemon has the store."""
         head, *others = self._nodes
         living = [node for node in others if not node.lost]
         return living if self._nodes.are_reached_by_ssh_alone and living else [head, *living]

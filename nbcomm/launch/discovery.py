@@ -1,28 +1,24 @@
-"""Discovery of this user's live worlds on this machine, by their directories and the answers of their agents."""
+"""Discovery of this user's live worlds on this machine, by their directories and the answers of their daemons."""
 
 from __future__ import annotations
 
-import math
 import os
-import select
 import socket
 import time
 from dataclasses import dataclass
 
 import msgspec
 
-from ..node.agent.rank_ends import STATUS
 from ..protocol import NodeStatus
 from ..protocol.codec import decode_status
-from ..protocol.framing import ASK, FramedSocket
 from ..world_dir import WorldDir
 from ..world_info import WorldInfo
 
 _PATIENCE = 2.0
-"""Seconds that an agent has to answer by default."""
+"""Seconds that a daemon has to answer by default."""
 
 _REPLACED = 0.5
-"""Seconds in which an agent that has ended just now is replaced; else the world has ended, too."""
+"""Seconds in which a daemon that has ended just now is replaced; else the world has ended, too."""
 
 _TICK = 0.05
 
@@ -52,7 +48,7 @@ def find_worlds(patience: float | None = None, silent: list[str] | None = None) 
     """Find the live worlds of this user, the newest first; this does not change them.
 
     Args:
-        patience: seconds that each agent has to answer; by default few, for those who only look around.
+        patience: seconds that each daemon has to answer; by default few, for those who only look around.
         silent: gets a line for each world that is there, and does not answer.
     """
     found = []
@@ -73,20 +69,20 @@ def _ask(home: WorldDir, patience: float) -> NodeStatus:
             return _ask_once(home, patience)
         except (ConnectionError, EOFError):
             if time.monotonic() > deadline or not home.path.exists():
-                raise ConnectionError("The node's agent does not answer.") from None
+                raise ConnectionError("The node's daemon does not answer.") from None
             time.sleep(_TICK)
 
 
 def _ask_once(home: WorldDir, patience: float) -> NodeStatus:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.connect(os.fspath(home.agent_socket))
-        framed = FramedSocket(connection)
-        framed.send([STATUS], ASK)
-        poll = select.poll()  # `select` refuses descriptors above 1023
-        poll.register(connection, select.POLLIN)
-        deadline = time.monotonic() + patience
-        while (left := deadline - time.monotonic()) > 0:
-            poll.poll(math.ceil(left * 1000))
-            for _, (frame,) in framed.receive() or []:
-                return decode_status(bytes(frame))
-        raise TimeoutError
+        connection.settimeout(patience)
+        connection.connect(os.fspath(home.daemon_socket))
+        told = b""
+        try:
+            while more := connection.recv(4096):
+                told += more
+        except TimeoutError:
+            raise TimeoutError from None  # without words of its own, it is told by its name
+    if not told:
+        raise EOFError
+    return decode_status(told)

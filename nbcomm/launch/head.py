@@ -6,11 +6,11 @@ import itertools
 
 from ..errors import StateError
 from ..faults import take_all
-from ..protocol.parcels import HEAD
+from ..protocol.nodes import HEAD
 from ..world_dir import WorldDir
 from .link import Link
 from .node_client import NodeClient
-from .ways.forkserver_process import ForkServerProcess
+from .ways.daemon_process import DaemonProcess
 
 
 class Head(NodeClient):
@@ -32,11 +32,11 @@ class Head(NodeClient):
         self.home = home
         try:
             self._hold()
-            self._server = server = ForkServerProcess(home, running=running)
+            self._process = server = DaemonProcess(home, running=running)
             self.numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
             super().__init__(HEAD, server, self.numbers, home.read_lease())
-            with self._changed:  # an agent may greet at once, and is heard when there is a link to answer on
-                self.link = Link(home, self.hear, self.is_present)
+            with self._changed:  # a daemon may greet at once, and is heard when there is a link to answer on
+                self.link = Link(home, self.hear)
             if not running:
                 try:
                     self.launch()
@@ -58,9 +58,9 @@ class Head(NodeClient):
     @property
     def how_started(self) -> str:
         """Whether its start was warm, in a sentence; nothing if another notebook has started it."""
-        if not self._server.is_ours:
+        if not self._process.is_ours:
             return ""
-        if why := self._server.cold:
+        if why := self._process.cold:
             return f"Cold start: torch was imported for this world, because {why}."
         return "Warm start: torch was imported before."
 

@@ -1,12 +1,13 @@
-"""The notebook's end of the link: one socket and one thread, for each node's agent and, through it, every rank.
+"""The notebook's end of the link: one socket and one thread, for every rank and each node's daemon.
 
-A ROUTER takes the connections of the agents: on the notebook's machine in the world's private directory, from other
-machines at a TCP address. CURVE lets both ends prove that they hold the world's keys, and encrypts the traffic. A
-node's name is bound to its key, and a node speaks only for the ranks that it has. A daemon thread owns the socket. A
-thread that wants to send gives it the message and wakes it. What arrives goes to callbacks on that thread, which must
-be quick.
+A ROUTER takes the connections of all: on the notebook's machine in the world's private directory, from other machines
+at a TCP address. CURVE lets both ends prove that they hold their keys, and encrypts the traffic. Each process has a key
+of its own, which tells who it is: none can speak as another one, or as a node, nor hear what is for it. A daemon thread
+owns the socket. A thread that wants to send gives it the message and wakes it. What arrives goes to callbacks on
+that thread, which must be quick.
 
-Each rank has a stream (`protocol.streams`), so that what is sent to it is done once, whatever breaks in between.
+Each rank has a stream (`protocol.streams`), so that what is sent to it is done once, whatever breaks in between, and
+what is large travels in chunks (`protocol.chunks`).
 """
 
 from __future__ import annotations
@@ -16,21 +17,23 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from contextlib import suppress
-from typing import Any, NamedTuple
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import msgspec
 import zmq
 
 from ..faults import Faults
-from ..node.agent.keys import Keys
-from ..protocol import FromRank, Greet, Hello, Order, Poll, Report, StatusRequest, ToRank
-from ..protocol.codec import decode_from_rank, decode_header, decode_report, encode, from_frames
-from ..protocol.parcels import HEAD, ITSELF, NO_HEADER, Letter, name_of, pack, unpack
+from ..node.keys import Keys
+from ..protocol import FromRank, Greet, Hello, Order, Output, Report, StatusRequest, ToRank
+from ..protocol.chunks import Piece, Receiving, Sending
+from ..protocol.codec import decode_from_rank, decode_piece, decode_report, encode, from_frames
+from ..protocol.losses import bytes_lost, instead
+from ..protocol.nodes import HEAD, Unsaid, name_of, rank_name, unheard
 from ..protocol.requests import MainLoopRequest
-from ..protocol.streams import NotebookStream
+from ..protocol.streams import Header, NotebookStream
 from ..threads import keep
 from ..world_dir import WorldDir
 from ..world_info import LinkInfo
@@ -42,44 +45,50 @@ _BREATH = 0.1
 """Seconds of pause after a fault of the link's own: one that repeats at once must not use up a core."""
 
 _MOST = 100
-"""Parcels that are read before waiting messages are sent: an interrupt must not queue behind output."""
+"""Messages that are read before waiting ones are sent: an interrupt must not queue behind output."""
 
 _BIND = 5.0
 """Seconds in which the link's thread must have bound an address."""
+
+_MOST_ROUTES = 8
+"""Connections of one key that are known: there are several only for a moment, or where somebody has copied it."""
+
+_MOST_ASKED = 20
+"""Questions without an answer after which a rank gets no more: one that was stopped would read them all, and then an
+interrupt."""
 
 
 class Link:
     """The notebook's socket, bound to the world's address. It has one node, the head; `add` adds others.
 
     Args:
-        home: the world's directory; the link file is written there for the agent. An existing one was written by an
-            earlier notebook: its address and its keys are used again, and the agent connects by itself.
-        report: called on the link's thread with what the head's agent reports.
-        admit: called there with a rank and its pid: returns whether that is the rank's present process.
+        home: the world's directory; the link file is written there for daemon and ranks. An existing one was written by
+            an earlier notebook: its address and its keys are used again, and they connect by themselves.
+        report: called on the link's thread with what the head's daemon reports.
 
     Attributes:
         settled: the last request that was received completely; ranks need not keep their messages about it.
+        tell: called with a sentence about what a rank has said and could not be read.
     """
 
-    def __init__(
-        self, home: WorldDir, report: Callable[[Report], None], admit: Callable[[int, int], bool] = lambda *_: True
-    ) -> None:
+    def __init__(self, home: WorldDir, report: Callable[[Report], None]) -> None:
         self.settled = 0
-        self._nodes = {HEAD: _Node(report, admit)}
+        self._nodes = {HEAD: _Node(report)}
         self._named = {name_of(HEAD): HEAD}
-        self._node_of: dict[int, int] = {}  # of each rank that is not on the head
+        self.tell: Callable[[str], object] = lambda _: None
         self._receive: Receiver | None = None
         self._faults = Faults()
         self._epoch = home.next_epoch()
         self._lock = threading.Lock()
-        self._streams: dict[int, NotebookStream] = {}
-        self._due: set[int] = set()  # ranks with messages that are not passed on
-        self._decoded: dict[int, FromRank] = {}  # of the parcel that is read, whose frames live as long
-        self._words: deque[_Order | tuple[int, ToRank | None]] = deque()  # orders, and messages without a number
+        self._ends: dict[int, _End] = {}  # by rank
+        self._present: dict[str, _End] = {}  # by the name of the process that is listened to
+        self._due: set[int] = set()  # ranks for which something waits
+        self._words: deque[tuple[int, ToRank]] = deque()  # messages without a number
+        self._orders: deque[tuple[int, bytes]] = deque()
+        self._reports: deque[tuple[int, bytes]] = deque()
+        self._routes: dict[str, list[bytes]] = {}  # by name, the connections; the one that was heard last is the last
+        self._read_last: tuple[bytes, FromRank] | None = None
         self._to_bind: deque[tuple[str, Future[str]]] = deque()
-        self._unsaid: set[int] = set()  # ranks that do not know how far they were heard
-        self._unheard: set[int] = set()  # ranks that were sent something, and may not have heard it
-        self._settled_said = 0
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
         self._closed = False
@@ -104,7 +113,7 @@ class Link:
         router.setsockopt(zmq.CURVE_SERVER, 1)
         router.setsockopt(zmq.CURVE_PUBLICKEY, info.server_public.encode())
         router.setsockopt(zmq.CURVE_SECRETKEY, server_secret)
-        router.setsockopt(zmq.ROUTER_HANDOVER, 1)  # an agent that was replaced takes over its name
+        router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # what has gone is said, and not hidden
         router.setsockopt(zmq.SNDHWM, 0)
         router.setsockopt(zmq.RCVHWM, 0)
         router.setsockopt(zmq.LINGER, 0)
@@ -114,7 +123,7 @@ class Link:
             raise OSError(error.errno, error.strerror, os.fspath(self._path)) from error
         return router
 
-    # ── other nodes, from any thread ────────────────────────────────────────────────────────────────
+    # ── who may speak, from any thread ──────────────────────────────────────────────────────────────
 
     def listen(self, address: str) -> str:
         """Take connections at another address, too; return it with the port that it has got.
@@ -130,31 +139,48 @@ class Link:
         self._rouse()
         return bound.result(_BIND)
 
-    def add(
-        self,
-        node: int,
-        public: str,
-        report: Callable[[Report], None],
-        admit: Callable[[int, int], bool] = lambda *_: True,
-    ) -> None:
-        """Let the agent of another node connect.
+    def add(self, node: int, public: str, report: Callable[[Report], None]) -> None:
+        """Let the daemon of another node connect.
 
         Args:
             node: its number.
             public: its CURVE key, in Z85 text.
-            report: called on the link's thread with what the agent reports.
-            admit: called there with a rank and its pid: returns whether that is the rank's present process.
+            report: called on the link's thread with what the daemon reports.
         """
-        self._nodes[node] = _Node(report, admit)
+        self._nodes[node] = _Node(report)
         self._named[name_of(node)] = node
         self._keys.add(public, name_of(node))
 
-    def place(self, ranks: Iterable[int], node: int) -> None:
-        """Set the node that these ranks are on; without this, it is the head."""
-        self._node_of.update(dict.fromkeys(ranks, node))
+    def admit(self, rank: int, start: int, public: str) -> None:
+        """Listen to the process of a start as a rank, and no more to the one before it.
+
+        Args:
+            rank: which.
+            start: the number of the order.
+            public: the process's CURVE key, in Z85 text.
+        """
+        with self._lock:
+            end = self._end(rank)
+            if start > end.start:
+                self._forget(end)
+                end.start, end.public = start, public
+                self._present[end.name] = end
+                self._keys.add(public, end.name)
+
+    def dismiss(self, rank: int, start: int) -> None:
+        """Listen no more to the process of a start: it has ended, or nobody wants it."""
+        with self._lock:
+            end = self._ends.get(rank)
+            if end is not None and end.start == start:
+                self._forget(end)
+
+    def _forget(self, end: _End) -> None:
+        self._present.pop(end.name, None)
+        self._routes.pop(end.name, None)
+        self._keys.remove(end.public)
 
     def heard(self, node: int = HEAD) -> float:
-        """Return when a node's agent was heard last, by `time.monotonic`."""
+        """Return when a node's daemon was heard last, by `time.monotonic`."""
         return self._nodes[node].heard
 
     # ── sending, from any thread ────────────────────────────────────────────────────────────────────
@@ -177,54 +203,47 @@ class Link:
         for message in messages.values():
             if id(message) not in encoded:
                 encoded[id(message)] = [encode(message), *buffers]
-        with self._lock:
-            streams = [self._stream(rank) for rank in messages]
-            for stream, message in zip(streams, messages.values(), strict=True):
-                stream.out.add(encoded[id(message)], asks=isinstance(message, MainLoopRequest))
+        with self._lock, ExitStack() as failing:
+            for rank, message in messages.items():
+                out = self._end(rank).stream.out
+                out.add(encoded[id(message)], asks=isinstance(message, MainLoopRequest))
+                failing.callback(out.take_back)
             self._due.update(messages)
-            self._unheard.update(messages)
+            failing.pop_all()
         self._rouse()
 
     def order(self, order: Order, node: int = HEAD) -> None:
-        """Send an order to a node; it is lost if no agent is connected."""
-        self._words.append(_Order(node, _letter(encode(order))))
+        """Send an order to a node; it is lost if no daemon is connected."""
+        self._orders.append((node, encode(order)))
         self._rouse()
 
     def poll(self, question: int) -> None:
-        """Let each node ask all its ranks what they do; each rank that it knows answers with a `StatusReply`.
+        """Ask all ranks what they do; each that lives and listens answers with a `StatusReply`.
 
         A rank that lacks something that was sent before does not answer, but asks for it.
         """
         with self._lock:
-            self._unheard = {rank for rank in self._unheard if self._streams[rank].out.newest}
-            self._unsaid |= self._unheard
-            if self._settled_said != self.settled:
-                self._settled_said = self.settled
-                self._unsaid.update(self._streams)
-            unsaid, self._unsaid = self._unsaid, set()
-        self._words.extend((rank, None) for rank in sorted(unsaid))
-        poll = _letter(encode(Poll(question)))
-        self._words.extend(_Order(node, poll) for node in self._nodes)
-        self._rouse()
-
-    def greet(self, node: int | None = None) -> None:
-        """Ask all ranks, or those of a node, how far they have heard: its agent is another one, or newly connected."""
-        with self._lock:
-            ranks = [rank for rank in self._streams if node in (None, self._node_of.get(rank, HEAD))]
-        self._words.extend((rank, Greet(asks=True)) for rank in ranks)
-        self._rouse()
+            ranks = [end.rank for end in self._present.values() if end.may_be_asked()]
+        self.send(sorted(ranks), StatusRequest(question))
 
     def meet(self, ranks: Iterable[int]) -> None:
         """Greet ranks that another notebook has started."""
         with self._lock:
             for rank in ranks:
-                self._stream(rank)
-        self.greet()
+                self._end(rank)
+            self._words.extend((rank, Greet(asks=True)) for rank in self._ends)
+        self._rouse()
 
     def lose(self, rank: int) -> None:
         """Forget what was sent to a rank whose process has ended."""
         with self._lock:
-            self._stream(rank).end()
+            end = self._end(rank)
+            end.stream.end()
+            end.begin_again()
+
+    def unheard(self, rank: int, unsaid: Unsaid) -> Output | None:
+        """Return what of a rank's last text was not heard from itself; None if there is nothing."""
+        return unheard(unsaid, self._end(rank).taken)
 
     def close(self) -> None:
         """Close the socket and end the thread, after everything handed over before is sent."""
@@ -233,11 +252,11 @@ class Link:
         self._thread.join(5)
         self._path.unlink(missing_ok=True)
 
-    def _stream(self, rank: int) -> NotebookStream:
-        stream = self._streams.get(rank)
-        if stream is None:
-            stream = self._streams[rank] = NotebookStream(self._epoch)
-        return stream
+    def _end(self, rank: int) -> _End:
+        end = self._ends.get(rank)
+        if end is None:
+            end = self._ends[rank] = _End(rank, NotebookStream(self._epoch))
+        return end
 
     def _rouse(self) -> None:
         with suppress(OSError):  # many wake-ups are already pending, or it is closed
@@ -276,114 +295,194 @@ class Link:
                 bound.set_exception(error)
 
     def _send_waiting(self) -> None:
-        """Send what waits, a parcel to each node: messages with numbers, and then the words that come behind them."""
-        letters: dict[int, list[Letter]] = {node: [] for node in self._nodes}
-        node_of = self._node_of
+        """Send what waits: to each rank messages with numbers, and then the words that come behind them."""
+        while self._orders:
+            node, order = self._orders.popleft()
+            self._post(name_of(node), [order])
+        leaving: list[tuple[str, Header, Sequence[Any]]] = []
         with self._lock:
-            words = [self._words.popleft() for _ in range(len(self._words))]
+            for _ in range(len(self._words)):
+                rank, word = self._words.popleft()
+                end = self._end(rank)
+                end.words.append(word)
+                self._due.add(rank)
             due, self._due = self._due, set()
-            for rank in sorted(due):
-                stream = self._streams[rank]
-                for sent in stream.out.take() if stream.known else ():
-                    header = encode(stream.header(sent, self.settled))
-                    letters[node_of.get(rank, HEAD)].append(Letter(rank, header, sent.frames, sent.asks))
             encoded: dict[int, bytes] = {}  # one word mostly goes to all ranks, as the same object
-            for word in words:
-                if isinstance(word, _Order):
-                    letters[word.node].append(word.letter)
-                    continue
-                rank, message = word
-                header = encode(self._stream(rank).header(settled=self.settled))
-                if message is None:  # the agent asks with this header
-                    frames = []
-                else:
-                    frames = [encoded.get(id(message)) or encoded.setdefault(id(message), encode(message))]
-                asks = isinstance(message, StatusRequest)
-                letters[node_of.get(rank, HEAD)].append(Letter(rank, header, frames, asks))
-        for node, its in letters.items():
-            if its:
-                self._router.send_multipart([name_of(node).encode(), *pack(its)], copy=False)
+            for rank in sorted(due):
+                end = self._ends[rank]
+                leaving += [(end.name, header, frames) for header, frames in end.leaving(self.settled)]
+                while end.words and end.sending.idle:
+                    word = end.words.popleft()
+                    frame = encoded.get(id(word)) or encoded.setdefault(id(word), encode(word))
+                    leaving.append((end.name, end.stream.header(settled=self.settled), [frame]))
+        for name, header, frames in leaving:
+            self._post(name, [encode(header), *frames])
+
+    def _post(self, name: str, frames: Sequence[Any]) -> None:
+        """Send a message to who was heard last of those that have a key, and are connected; else it is lost."""
+        routes = self._routes.get(name, [])
+        while routes:
+            try:
+                self._router.send_multipart([routes[-1], *frames])
+            except zmq.ZMQError as error:
+                if error.errno != zmq.EHOSTUNREACH:
+                    raise
+                routes.pop()
+            else:
+                return
+
+    def _note_route(self, name: str, identity: bytes) -> None:
+        routes = self._routes.setdefault(name, [])
+        if routes[-1:] != [identity]:
+            self._routes[name] = [*(each for each in routes if each != identity), identity][-_MOST_ROUTES:]
 
     def _take_arrived(self) -> None:
         for _ in range(_MOST):
             try:
-                identity, *parcel = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
+                identity, *frames = self._router.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
-                return
-            name = str(parcel[0].get("User-Id"))
+                break
+            except MemoryError:
+                continue  # the rank repeats it
+            name = str(frames[0].get("User-Id"))
             node = self._named.get(name)
-            if node is None or identity.bytes != name.encode():
-                continue  # it holds a key, but not that of the node whose name it has
-            self._nodes[node].heard = time.monotonic()
-            with self._faults.beside("a parcel could not be read"), suppress(msgspec.DecodeError):
-                self._decoded.clear()
-                for letter in unpack([frame.buffer for frame in parcel]):
-                    self._take(node, letter)
+            if node is not None:
+                self._note_route(name, identity.bytes)
+                self._nodes[node].heard = time.monotonic()
+                self._reports.append((node, frames[0].bytes))
+            elif (end := self._present.get(name)) is not None:
+                self._note_route(name, identity.bytes)
+                with self._faults.beside("a message could not be taken", self._say), suppress(msgspec.DecodeError):
+                    # CURVE let only the rank in; one of another version may send other things.
+                    self._take(end, frames)
+        while self._reports:  # that a rank has ended is heard behind what it has said
+            node, report = self._reports.popleft()
+            with self._faults.beside("a report could not be taken"), suppress(msgspec.DecodeError):
+                self._nodes[node].report(decode_report(report))
 
-    def _take(self, node: int, letter: Letter) -> None:
-        kind = "report" if letter.rank == ITSELF else "message"
-        with self._faults.beside(f"a {kind} could not be taken"):  # this thread must go on
-            if letter.rank == ITSELF:
-                with suppress(msgspec.DecodeError):  # an agent of another version: it sends other reports
-                    self._nodes[node].report(decode_report(letter.frames[0]))
-            elif node != self._node_of.get(letter.rank, HEAD):
-                pass  # no node speaks for the ranks of another
-            elif self._receive is not None and self._is_next(letter):
-                message = self._read(letter.frames[0])
-                if message is not None:
-                    self._receive(letter.rank, *from_frames(message, letter.frames[1:]))
+    def _take(self, end: _End, frames: Sequence[zmq.Frame]) -> None:
+        piece = decode_piece(frames[0].buffer)
+        with self._lock:
+            end.asked = 0
+            if end.hear(piece, self._epoch, acknowledges=len(frames) == 1):
+                self._due.add(end.rank)
+                self._rouse()
+            if len(frames) == 1:
+                end.stream.accepts(piece)
+                return
+            whole = end.receiving.take(piece, [frame.buffer for frame in frames[1:]])
+            taken = end.receiving.due()
+            said = end.stream.header(settled=self.settled) if taken is not None else None
+        if whole is not None and self._receive is not None and self._is_next(end, piece, whole):
+            if bytes_lost(whole):
+                whole = instead(end.rank, whole)
+            message = self._read(whole[0])
+            if message is not None and getattr(message, "rank", end.rank) == end.rank:
+                if isinstance(message, Output):
+                    end.taken = message.taken or end.taken
+                self._receive(end.rank, *from_frames(message, whole[1:]))
+        if said is not None:
+            acknowledgement = Piece(said.epoch, said.life, 0, 0, said.heard, said.settled, at=taken or 0)
+            self._post(end.name, [encode(acknowledgement)])
+
+    def _say(self, sentence: str) -> None:
+        self.tell(sentence)
 
     def _read(self, frame: Any) -> FromRank | None:
-        """Decode a message; None if the rank is of another version. Ranks that say the same share a frame."""
-        message = self._decoded.get(id(frame))
-        if message is None:
-            with suppress(msgspec.DecodeError):
-                message = self._decoded[id(frame)] = decode_from_rank(frame)
-        return message
+        """Decode a message; None if the rank is of another version. Ranks often say the same, one after the other."""
+        last = self._read_last
+        if last is not None and last[0] == frame:
+            return last[1]
+        with suppress(msgspec.DecodeError):
+            message = decode_from_rank(frame)
+            self._read_last = bytes(frame), message
+            return message
+        return None
 
-    def _is_next(self, letter: Letter) -> bool:
+    def _is_next(self, end: _End, header: Header, frames: Sequence[Any]) -> bool:
         """Tell whether a message is to be delivered; ask again for one that is missing."""
-        header = decode_header(letter.header)
         hello = None
         if not header.number:
-            message = self._read(letter.frames[0])
-            hello = message if isinstance(message, Hello) else None
+            message = self._read(frames[0])
+            hello = message if isinstance(message, Hello) and message.rank == end.rank else None
         with self._lock:
-            stream = self._stream(letter.rank)
+            stream = end.stream
             if hello is not None:
-                node = self._nodes[self._node_of.get(letter.rank, HEAD)]
-                if not node.admit(letter.rank, hello.pid) or not stream.meet(header):
+                if self._present.get(end.name) is not end or not stream.meet(header):
                     return False
-                self._due.add(letter.rank)
+                end.begin_again()
+                self._due.add(end.rank)
                 if hello.asks or header.epoch != self._epoch:
-                    self._words.append((letter.rank, Greet()))
+                    self._words.append((end.rank, Greet()))
                 self._rouse()
                 return True
             lacked = stream.lacking
             accepted = stream.accepts(header)
-            if accepted and header.number:
-                self._unsaid.add(letter.rank)
             if stream.lacking and not (lacked and header.number):
-                self._words.append((letter.rank, Greet()))
+                self._words.append((end.rank, Greet()))
                 self._rouse()
             return accepted
 
 
-class _Order(NamedTuple):
-    """A letter to the agent of a node."""
+class _End:
+    """What the link knows of a rank.
 
-    node: int
-    letter: Letter
+    Attributes:
+        rank: which.
+        start: the number of the start of its present process; 0 if there is none.
+        public: that process's key.
+        stream: to and from it; so are ``sending`` and ``receiving``.
+        words: what waits behind the messages with numbers.
+        asked: how many questions it has got since it was heard last.
+        taken: how much of its captured files its output has shown.
+    """
 
+    def __init__(self, rank: int, stream: NotebookStream) -> None:
+        self.rank = rank
+        self.start = 0
+        self.public = ""
+        self.stream = stream
+        self.sending = Sending()
+        self.receiving = Receiving()
+        self.words: deque[ToRank] = deque()
+        self.asked = 0
+        self.taken = (0, 0)
 
-def _letter(order: bytes) -> Letter:
-    return Letter(ITSELF, NO_HEADER, [order])
+    @property
+    def name(self) -> str:
+        return rank_name(self.rank, self.start)
+
+    def begin_again(self) -> None:
+        """Note that the connection or the process is another one: the stream passes on again what was not heard."""
+        self.sending.clear()
+        self.receiving.clear()
+        self.words.clear()
+        self.asked = 0
+
+    def may_be_asked(self) -> bool:
+        """Tell whether it may get a question more; count it."""
+        self.asked += 1
+        return self.asked <= _MOST_ASKED and not any(isinstance(word, StatusRequest) for word in self.words)
+
+    def hear(self, piece: Piece, epoch: int, *, acknowledges: bool) -> bool:
+        """Note how much the rank has taken; return whether more is to be sent now."""
+        if (piece.epoch, piece.life) == (epoch, self.stream.life):
+            self.sending.hear(piece.heard, piece.at if acknowledges else 0)
+        return not self.sending.idle and self.sending.open
+
+    def leaving(self, settled: int) -> Iterator[tuple[Header, Sequence[Any]]]:
+        """Return what may leave now."""
+        while self.stream.known:
+            if self.sending.idle:
+                self.sending.add(self.stream.out.take())
+            if self.sending.idle or not self.sending.open:
+                return
+            yield from self.sending.leaving(lambda sent: self.stream.header(sent, settled))
 
 
 class _Node:
-    """What the link knows of a node: who hears its reports, which processes are ranks there, when it was heard."""
+    """What the link knows of a node: who hears its reports, and when it was heard."""
 
-    def __init__(self, report: Callable[[Report], None], admit: Callable[[int, int], bool]) -> None:
+    def __init__(self, report: Callable[[Report], None]) -> None:
         self.report = report
-        self.admit = admit
         self.heard = time.monotonic()

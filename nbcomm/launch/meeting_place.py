@@ -1,4 +1,4 @@
-"""Where the ranks of a node meet, and see what those of other nodes are about to do: orders to its agent."""
+"""Where the ranks of a node meet, and see what those of other nodes are about to do: orders to its daemon."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class MeetingPlace:
         self._meet_in(RelayStore(self._orders.number(), generation, door.address, door.public))
 
     def open_mirror(self, host: str, nodes: Mapping[int, str]) -> MirrorDoor:
-        """Let the agents of other nodes write on copies of their ranks' pages; return where.
+        """Let the daemons of other nodes write on copies of their ranks' pages; return where.
 
         Args:
             host: the address of the node at which they reach it.
@@ -108,7 +108,7 @@ class MeetingPlace:
         return answer if isinstance(answer, StoreDoor) else None
 
     def serve_store_again(self, generation: int) -> None:
-        """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this."""
+        """Let another daemon serve a store where the last one did; do not wait for it. Any thread may call this."""
         with self._changed:
             under_way = any(isinstance(order, ServeStore) for order in self._orders.open)
         if not under_way and self.store != generation:

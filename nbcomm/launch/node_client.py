@@ -1,9 +1,8 @@
 """The notebook's client of a node: its orders, and what is reported of the node's processes.
 
-Orders go over the link to the node's agent, which passes most of them on to the fork server. Either may die, and be
-replaced; so an order that is not answered is given again to the next agent, and each agent reports all that is known of
-the processes when the world is claimed from it. What a node's fork server is to the notebook depends on where it runs:
-see `ForkServer`.
+Orders go over the link to the node's daemon. That may die, and is replaced; so an order that is not answered is given
+again to the next one. What the daemon knows of the processes is a table with a version: each look compares it. What a
+node's daemon is to the notebook depends on where it runs: see `Daemon`.
 """
 
 from __future__ import annotations
@@ -14,7 +13,11 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
+
+import zmq
+from msgspec import structs
 
 from ..errors import Interrupted, StartError
 from ..faults import Faults
@@ -23,13 +26,13 @@ from ..protocol import (
     Cleared,
     Exited,
     Failed,
-    ForkServerEnded,
     LogTail,
     Look,
     MirrorDoor,
     NodeFacts,
     NodeHello,
     Obeyed,
+    Processes,
     ReadFacts,
     ReadLog,
     Ready,
@@ -39,9 +42,8 @@ from ..protocol import (
     Start,
     Started,
     StoreDoor,
-    Unwatched,
 )
-from ..protocol.nodes import wired
+from ..protocol.nodes import rank_of, wired
 from ..rank_spec import capital
 from ..threads import keep
 from ..world_info import without_prologue
@@ -50,7 +52,7 @@ from .link import Link
 from .meeting_place import MeetingPlace
 from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
-from .ways.fork_server import ForkServer
+from .ways.daemon import Daemon
 
 BACK = "Type %distributed heal when it is back, or %distributed restart."
 """What to do about a node that was lost."""
@@ -61,20 +63,24 @@ _Answer = Obeyed | Failed | StoreDoor | MirrorDoor | LogTail | NodeFacts
 _TICK, _MOMENT = 0.01, 1.0
 """Seconds between two checks, and seconds in which a process that was told to end must do so."""
 
-_SHORT = 0.3
-"""Seconds in which an agent without a fork server must answer: who replaces one that is only slow loses nothing."""
-
 _FENCE = 30.0
 """Seconds in which a program on the node must have ended what is left there."""
 
 _LATER = 10.0
 """Seconds by which a node may notice later than this notebook that it is left."""
 
-_START = 30.0
-"""Seconds that a start may take."""
+_START = 60.0
+"""Seconds that a start may take: a zygote that is new imports torch before."""
+
+_PROGRAM_DOES = 3.0
+"""Seconds in which a node's program starts another daemon, unless the last one was stopped."""
 
 _SILENCE = 15.0
-"""Seconds after which an agent that does not answer counts as gone, with the fork server: nobody replaces it."""
+"""Seconds after which a daemon that does not answer counts as gone, where its process cannot be seen from here."""
+
+_COMES, _PAUSE, _LONGEST = 15.0, 1.0, 30.0
+"""Seconds in which one that was started must speak; and between two starts of such as end at once, at first and at
+most: each takes a moment of a core."""
 
 
 def _logged(said: str) -> str:
@@ -97,77 +103,95 @@ class NodeClient:
 
     Args:
         number: of the node, on the link.
-        server: the node's fork server.
+        server: the node's daemon.
         numbers: gives each order a number that no other order of this world has.
         lease: seconds that the world lives without a notebook.
 
     Attributes:
         number: as above; so is ``lease``.
-        link: to the node's agent and its ranks.
+        link: to the node's daemon and its ranks.
         where: what tells it from the others in a sentence: " of node 1 (host)"; empty where there is only one.
         lost: why all of its processes count as dead: "does not answer"; empty as long as they do not.
-        ready: what the fork server reported when it was ready; None before.
+        ready: what the daemon reported when it was ready; None before.
         processes: by key ("rank 3", "controller"), the process that was started last.
-        unwatched: by key, why the fork server does not notice its end.
-        agents: how many agents have been connected.
+        daemons: how many of them have been connected.
         told: what `facts` returned last; None before.
         ahead: seconds by which its machine's clock is ahead of this one's, as `facts` has measured it.
         meeting: where its ranks meet.
+        doubt: called when the node has ended, and this notebook has not told it to; returns the seconds within which
+            somebody else calls `lose` if the machine was taken back.
     """
 
     link: Link
 
-    def __init__(self, number: int, server: ForkServer, numbers: Iterator[int], lease: float) -> None:
+    def __init__(self, number: int, server: Daemon, numbers: Iterator[int], lease: float) -> None:
         self.number = number
         self.where = ""
         self.lost = ""
         self._losing = False
         self.ready: Ready | None = None
-        self.agents = 0
-        self._agent = 0
+        self.daemons = 0
+        self._daemon = 0
         self.lease = lease
         self._claim = 0
-        self._claimed = self._gone = self._leaving = self._cleared = self._is_deaf = False
-        self._asked = 0.0
-        self._on_agent: Callable[[], None] = lambda: None
+        self._claimed = self._leaving = self._cleared = self._is_deaf = False
+        self._asked = self._launched = 0.0
+        self._pause = _PAUSE
+        self._on_daemon: Callable[[], None] = lambda: None
         self._faults = Faults()
         self._changed = threading.Condition()
         self._launching = threading.Lock()
-        self._forkserver = server
+        self._server = server
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
         self.meeting = MeetingPlace(self._orders, self._changed, self._why_lost)
         self._table = ProcessTable(self._changed, self._faults)
-        self.processes, self.unwatched = self._table.last, self._table.unwatched
-        self.is_present = self._table.is_present
+        self.processes = self._table.last
+        self.tell = self._table.tell
         self.told: NodeFacts | None = None
         self.ahead = 0.0
+        self.doubt: Callable[[], float] = lambda: 0.0
 
     def launch(self) -> None:
-        """Start a fork server; it starts an agent, and takes over what an earlier one has started."""
+        """Start a daemon, which takes over what an earlier one has started."""
         with self._changed:
-            self.ready, self._gone, self._claimed, self.lost = None, False, False, ""
-        self._forkserver.start()
+            if self.lost:
+                self.ready = None  # nothing is left there
+            self._claimed, self.lost = False, ""
+            self._launched, self._asked = time.monotonic(), 0.0
+        self._server.start()
 
-    def replace_forkserver(self) -> None:
-        """Start another fork server if there is none; call this from any thread."""
+    @property
+    def claimed(self) -> bool:
+        """Whether the daemon has reported all that is known of the processes."""
+        return self._claimed
+
+    def replace_daemon(self, *, now: bool = False) -> None:
+        """Start another daemon, unless one is about to come; call this from any thread.
+
+        Args:
+            now: do it at once if the last one has ended, whenever it was started.
+        """
         with self._launching:
-            if self.gone and not self._leaving:
+            has_spoken = self.link.heard(self.number) > self._launched
+            patience = 0.0 if has_spoken or (now and self.gone) else self._pause if self.gone else _COMES
+            if not self._leaving and time.monotonic() - self._launched >= patience:
+                self._pause = min(_LONGEST, 2 * self._pause)  # until it has come
                 self.launch()
 
     @property
     def gone(self) -> bool:
-        """Whether the fork server has ended."""
-        server = self._forkserver
+        """Whether the daemon has ended."""
+        server = self._server
         if self.lost:
             return True
-        if server.is_ours and not (server.is_cut_off and self.ready is not None):  # else only its agent can tell
-            return server.has_ended or (server.is_elsewhere and self._gone)  # its program stays while its agent lives
-        return self._gone or (self._unanswered and time.monotonic() - self._asked > _SILENCE)
+        if server.is_ours and not (server.is_cut_off and self.ready is not None):  # else only its answers can tell
+            return server.has_ended
+        return self._unanswered and time.monotonic() - self._asked > _SILENCE
 
     @property
     def without_heal(self) -> str:
         """Why nothing can be started there any more, and what to do, in sentences; empty where `heal` may do it."""
-        return self._forkserver.without_heal if self.gone else ""
+        return self._server.without_heal if self.gone else ""
 
     @property
     def _unanswered(self) -> bool:
@@ -184,20 +208,20 @@ class NodeClient:
 
     @property
     def how(self) -> str:
-        """How the fork server has ended, in words."""
-        return self._forkserver.how
+        """How the daemon has ended, in words."""
+        return self._server.how
 
     # ── waiting ─────────────────────────────────────────────────────────────────────────────────────
 
     def wait_ready(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> Ready:
-        """Wait until the fork server has finished its imports and this notebook has claimed the world.
+        """Wait until ranks can be started, and this notebook has claimed the world.
 
         Args:
             timeout: seconds.
             given_up: whether the caller has given up; checked all the time.
 
         Returns:
-            The fork server's report.
+            What the zygote has reported after its imports.
 
         Raises:
             Interrupted: it was given up.
@@ -207,25 +231,33 @@ class NodeClient:
             self._orders.wait(lambda: (self.ready is not None and self._claimed) or self.gone, timeout, given_up)
             if self.ready is not None and self._claimed:
                 return self.ready
-        server = self._forkserver
+        raise self._failure(timeout)
+
+    def wait_claimed(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> None:
+        """Wait until the daemon has reported all that is known of the processes; arguments as for `wait_ready`.
+
+        Raises:
+            Interrupted: it was given up.
+            StartError: it has not.
+        """
+        with self._changed:
+            self._orders.wait(lambda: self._claimed or (self._server.is_ours and self.gone), timeout, given_up)
+            if self._claimed:
+                return
+        if self._server.is_ours:
+            raise self._failure(timeout)
+        raise StartError(f"The node of this world did not answer within {timeout:g} s.")
+
+    def _failure(self, timeout: float) -> StartError:
+        """Return the error of a daemon that has not come."""
+        server = self._server
         if self.gone and server.starter:
             what = f"{server.starter} {server.how} before all nodes had joined"
         else:
             how = "ended" if self.gone else f"did not start within {timeout:.3g} s"
             what = f"The process that starts the ranks{self.where} {how}"
         failed, said = without_prologue(server.last_words())
-        raise StartError(f"{what}{f': {failed}' if failed else ''}. {_logged(said)}")
-
-    def wait_claimed(self, timeout: float) -> None:
-        """Wait until the agent has reported all that is known of the processes, with or without a fork server.
-
-        Raises:
-            StartError: it has not.
-        """
-        with self._changed:
-            self._orders.wait(lambda: self._claimed, timeout)
-            if not self._claimed:
-                raise StartError(f"The node of this world did not answer within {timeout:g} s.")
+        return StartError(f"{what}{f': {failed}' if failed else ''}. {_logged(said)}")
 
     # ── orders ──────────────────────────────────────────────────────────────────────────────────────
 
@@ -258,11 +290,17 @@ class NodeClient:
         """
         if self.gone:
             remedy = self.without_heal or "Type %distributed heal to start another, or %distributed restart."
-            raise StartError(f"The fork server{self.where or ' of this world'} {self.how}. {remedy}")
-        server = self._forkserver
+            raise StartError(f"The daemon{self.where or ' of this world'} {self.how}. {remedy}")
+        server = self._server
         environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
         folder = wired(server.working_folder())
-        return Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
+        order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
+        rank = rank_of(key)
+        if rank is None:
+            return order
+        public, secret = (half.decode() for half in zmq.curve_keypair())
+        self.link.admit(rank, order.number, public)
+        return structs.replace(order, public=public, secret=secret)
 
     def give_start(self, order: Start) -> None:
         """Order a process."""
@@ -281,8 +319,8 @@ class NodeClient:
             process = self._table.started(order.number, order.key)
             if process is not None and answer is not None:
                 return process
-        said = self._forkserver.last_words()
-        raise StartError(f"The fork server{self.where} did not start {order.key}. {_logged(said)}")
+        said = self._server.last_words()
+        raise StartError(f"The daemon{self.where} did not start {order.key}. {_logged(said)}")
 
     def end_start(self, order: Start, *, wanted: bool) -> None:
         """Wait no more for a process that was ordered; one that is not wanted is killed, also if it comes only now."""
@@ -300,6 +338,7 @@ class NodeClient:
         """Forget a start, and kill its process, also if that comes only now."""
         with self._changed:
             self._table.abandon(start, key)
+        self._dismiss(start, key)
         self._orders.give(Signal(self._orders.number(), start, signal.SIGKILL))
 
     def signal(self, key: str, number: int) -> None:
@@ -309,33 +348,47 @@ class NodeClient:
             self._orders.give(Signal(self._orders.number(), process.start, number))
 
     def look(self) -> None:
-        """Ask a silent node for a word; where nobody is left to give it, start another fork server.
+        """Compare what is known here with what the node knows; where nobody answers, start another daemon.
 
-        Nobody tells that fork server and agent were killed. The next fork server takes over the ranks, which have kept
-        what they have to say.
+        Nobody tells that a daemon was killed. The next one takes over the ranks, which have kept what they have to say.
         """
-        now, patience = time.monotonic(), _SHORT if self.gone else _MOMENT
-        if self.ready is None or self.lost or now - self.link.heard(self.number) < patience:
+        now = time.monotonic()
+        if self.ready is None or self.lost:
             return
-        if not self._unanswered:
+        if self.gone and not self._server.is_far:
+            self.replace_daemon()
+        elif now - self.link.heard(self.number) < _MOMENT:
+            pass
+        elif not self._unanswered:
             self._asked = now
-            self.link.order(Look(self._orders.number()), self.number)
-        elif self._forkserver.is_far:
+            self.link.order(Look(self._orders.number(), self._table.version), self.number)
+        elif self._server.is_far:
             if now - self._asked > _SILENCE and not self._losing:
                 self._losing = True
                 keep("nbcomm-absence", self._lose, self._faults, again=0)
-        elif now - self._asked > patience:
-            self.replace_forkserver()
+        elif now - self._asked > (_PROGRAM_DOES if self._server.is_elsewhere else _MOMENT):
+            self.replace_daemon()
 
     def _lose(self) -> None:
         """Declare the processes of a node dead that does not answer, as soon as they surely are."""
         try:
-            ended = await_end(self._forkserver, lambda: self.link.heard(self.number), self.lease, lambda: self._leaving)
+            ended = await_end(self._server, lambda: self.link.heard(self.number), self.lease, lambda: self._leaving)
             if not ended or self._leaving:
                 return
             self.lose("does not answer")
         finally:
             self._losing = False
+
+    def _lose_cleared(self, patience: float) -> None:
+        """Declare the processes dead of a node that somebody else has told to end, unless it is soon said who."""
+        if patience:
+            keep("nbcomm-absence", partial(self._await_reason, patience), self._faults, again=0)
+        else:
+            self.lose("was told to end")
+
+    def _await_reason(self, patience: float) -> None:
+        if not _wait_until(lambda: bool(self.lost) or self._leaving, patience):
+            self.lose("was told to end")
 
     def lose(self, why: str) -> None:
         """Declare the node's processes dead, for nothing can live there any more.
@@ -344,14 +397,24 @@ class NodeClient:
             why: what has happened to the node, in words: "does not answer".
         """
         self.lost = why
-        why = f"was lost with {self.name or 'the fork server'}, which {why}"
+        why = f"was lost with {self.name or 'the daemon'}, which {why}"
         for key, process in list(self.processes.items()):
             if process.exited is None:
-                self._table.note_end(Exited(process.start, key, process.pid, None, why=why))
+                self._note_end(Exited(process.start, key, process.pid, None, why=why))
+
+    def _note_end(self, ended: Exited) -> None:
+        self._dismiss(ended.start, ended.key)
+        self._table.note_end(ended)
+
+    def _dismiss(self, start: int, key: str) -> None:
+        """Listen no more to the process of a start."""
+        rank = rank_of(key)
+        if rank is not None:
+            self.link.dismiss(rank, start)
 
     def wait_for_ends(self, timeout: float) -> None:
         """Wait until all ends that the node can see now are reported."""
-        self._orders.ask(Look(self._orders.number()), timeout)
+        self._orders.ask(Look(self._orders.number(), self._table.version), timeout)
 
     def log_tail(self, key: str, lines: int = 40) -> str:
         """Return the end of the log of a key's process."""
@@ -371,7 +434,7 @@ class NodeClient:
         if isinstance(answer, NodeFacts):
             self.told = answer
             # It has told the time about half way between question and answer (Cristian 1989).
-            self.ahead = answer.clock - (asked + time.time()) / 2 if self._forkserver.is_far else 0.0
+            self.ahead = answer.clock - (asked + time.time()) / 2 if self._server.is_far else 0.0
         else:
             raise StartError(
                 f"The node could not tell its cores and memory: {why_not(answer)}. Type %distributed restart."
@@ -381,7 +444,7 @@ class NodeClient:
     def set_lease(self, seconds: float) -> None:
         """Set how long the world lives without a notebook."""
         self.lease = seconds
-        if self._agent:
+        if self._daemon:
             self._send_claim()
 
     def _send_claim(self) -> None:
@@ -390,20 +453,20 @@ class NodeClient:
 
     # ── those who want to know ──────────────────────────────────────────────────────────────────────
 
-    def report_to(self, on_exit: Callable[[Exited], None], on_agent: Callable[[], None] = lambda: None) -> None:
+    def report_to(self, on_exit: Callable[[Exited], None], on_daemon: Callable[[], None] = lambda: None) -> None:
         """Set the functions that get reports; pending ones are delivered at once.
 
         Args:
             on_exit: called when a process ends; mostly on the link's thread.
-            on_agent: called there when another agent is connected: what only the last one had is lost.
+            on_daemon: called there when another daemon is connected: what only the last one had is lost.
         """
-        self._on_agent = on_agent
+        self._on_daemon = on_daemon
         self._table.report_to(on_exit)
 
     # ── the end ─────────────────────────────────────────────────────────────────────────────────────
 
     def leave(self) -> None:
-        """Start no fork server from now on, and claim the world from no agent that has nothing to do."""
+        """Start no daemon from now on, and claim the world from no daemon that has nothing to do."""
         with self._launching:
             self._leaving = True
 
@@ -415,49 +478,47 @@ class NodeClient:
         self._fence()  # neither can: they were killed, or do not react
 
     def _is_told_to_end(self, timeout: float) -> bool:
-        """Let the fork server, or else the agent, end the node; return whether it has ended."""
-        server = self._forkserver
-        if self.ready is None and server.is_ours and not self.processes:
+        """Let the daemon end the node; return whether it has ended."""
+        server = self._server
+        if not self.daemons and server.is_ours:
             joins = not server.has_ended
-            server.kill()  # it is importing and hears nothing; its agent ends with it
+            server.kill()  # it hears nothing yet; its zygote ends with it
             if joins and server.is_far:  # what has ended is only the way to it
                 self._fence()
             return True
         self._orders.give(Shutdown(self._orders.number()))
-        # A fork server that has not answered a start will not answer within ten seconds, and an agent alone is quick.
+        # One that has not answered a start will not answer within ten seconds.
         ended = self._has_ended(_MOMENT if self._is_deaf or self.gone else timeout)
-        if not ended and self._forkserver.is_ours:
-            self._forkserver.kill()
-            self._orders.give(Shutdown(self._orders.number()))  # the agent does it now
-            ended = self._has_ended(_MOMENT)
+        if not ended and server.is_ours:
+            server.kill()
         return ended
 
     def _fence(self) -> None:
         """End what is left there by another program; if that cannot be done, the node ends it itself in the end."""
         with self._faults.beside("what the node has left could not be ended"):
             try:
-                self._forkserver.fence(_FENCE, [started.pid for started in self._table.living()])
+                self._server.fence(_FENCE, [started.pid for started in self._table.living()])
             except StartError as error:
-                if self.agents:  # else there was hardly anything, and its start has told why
+                if self.daemons:  # else there was hardly anything, and its start has told why
                     sys.stderr.write(
-                        f"nbcomm: {capital(self.name or 'the fork server')} did not tell whether all of its processes "
+                        f"nbcomm: {capital(self.name or 'the daemon')} did not tell whether all of its processes "
                         f"have ended; what is left ends by itself within {self.lease + _LATER:g} s. The reason: "
                         f"{error}.\n"
                     )
 
     def _has_ended(self, timeout: float) -> bool:
-        """Wait until the node has removed the directory, and its fork server has ended."""
-        server = self._forkserver
+        """Wait until the node has removed the directory, and its daemon has ended."""
+        server = self._server
 
         def ended() -> bool:
-            seen = server.is_ours and not server.is_cut_off  # else only the agent's last words tell
+            seen = server.is_ours and not server.is_cut_off  # else only the daemon's last words tell
             return server.has_cleared or (self._cleared and not seen)
 
         return _wait_until(ended, timeout)
 
     def close(self) -> None:
-        """Close what was opened to see the fork server."""
-        self._forkserver.close()
+        """Close what was opened to see the daemon."""
+        self._server.close()
 
     # ── on the link's thread ────────────────────────────────────────────────────────────────────────
 
@@ -465,44 +526,50 @@ class NodeClient:
         """Take a report of the node."""
         if isinstance(report, NodeHello):
             self._meet(report)
-        elif isinstance(report, Exited):
-            self._table.note_end(report)
+        elif isinstance(report, Processes):
+            self._compare(report)
         else:
             with self._changed:
                 self._note(report)
                 self._changed.notify_all()
             if isinstance(report, Cleared) and not self._leaving:
-                self.lose("was told to end")
+                self._lose_cleared(self.doubt())
+
+    def _compare(self, known: Processes) -> None:
+        """Take over what the node knows of its processes, and listen to those that are ranks."""
+        for report in known.table:
+            if isinstance(report, Exited):
+                self._dismiss(report.start, report.key)
+        self._table.compare(known.table)
+        for report in known.table:
+            rank = rank_of(report.key)
+            process = self._table.started(report.start, report.key)
+            if rank is not None and isinstance(report, Started) and process is not None and process.exited is None:
+                self.link.admit(rank, report.start, report.public)
+        self._table.version = known.version
 
     def _meet(self, hello: NodeHello) -> None:
-        """Claim the world from an agent, and give it the orders that are not answered."""
+        """Claim the world from a daemon, and give it the orders that are not answered."""
         with self._changed:
-            is_new, self._agent = hello.agent != self._agent, hello.agent
-            self.agents += is_new
+            is_new, self._daemon = hello.daemon != self._daemon, hello.daemon
+            self.daemons += is_new
             self.meeting.store = hello.store
-            self._claimed = False
+            self._claimed, self._pause = False, _PAUSE
             orders = self._orders.open
         if self._leaving and not orders:
             return
         self._send_claim()
         for order in orders:
             self.link.order(order, self.number)
-        self.link.greet(self.number)
-        if is_new and self.agents > 1:
-            with self._faults.beside("another agent could not be noted"):
-                self._on_agent()
+        if is_new and self.daemons > 1:
+            with self._faults.beside("another daemon could not be noted"):
+                self._on_daemon()
 
     def _note(self, report: Report) -> None:
         if isinstance(report, Ready):
-            self.ready, self._gone = report, False
+            self.ready = report
         elif isinstance(report, Cleared):
             self._cleared = True
-        elif isinstance(report, ForkServerEnded):
-            self._gone = True
-        elif isinstance(report, Started):
-            self._table.note_start(report)
-        elif isinstance(report, Unwatched):
-            self._table.note_unwatched(report)
         elif isinstance(report, _Answer):
             if report.number == self._claim:
                 self._claimed = True

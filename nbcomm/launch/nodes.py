@@ -19,8 +19,7 @@ from ..errors import StartError, StateError
 from ..faults import take_all
 from ..node.ticket import Ticket
 from ..protocol.common import LOOPBACK
-from ..protocol.nodes import key_of
-from ..protocol.parcels import name_of
+from ..protocol.nodes import key_of, name_of
 from ..threads import keep
 from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
 from .common_store import CommonStore
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 _COMPARED = 60.0
 """Seconds for which a comparison of clocks holds: quartz drifts by milliseconds in that time."""
 
+_TOLD = 10.0
+"""Seconds in which a scheduler tells that it has taken a job's nodes back, which have heard it before."""
+
 _END = 10.0
 """Seconds that a node has to end its processes."""
 
@@ -54,7 +56,7 @@ class Nodes:
     Attributes:
         head: as above.
         home: the world's directory.
-        link: to all agents and ranks.
+        link: to all daemons and ranks.
         job: the scheduler's job that the other nodes are in; None if they are in none.
         compares: whether calls of ranks on different nodes are compared, which costs each a round trip.
     """
@@ -115,13 +117,14 @@ class Nodes:
         server = JoinedNode(self._ticket(info), info.way, self._is_over, taken_back, shared=shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
+        node.doubt = self._doubt
         self._name(node, info.node, info.way.host)
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
         self._all.append(node)
         self.place(info.ranks, node)
-        self.link.add(info.number, info.link.client_public, node.hear, node.is_present)
+        self.link.add(info.number, info.link.client_public, node.hear)
         return node
 
     @staticmethod
@@ -191,6 +194,13 @@ class Nodes:
             self._joined[node.number] = structs.replace(info, way=structs.replace(info.way, host=host))
         return [counts[0], *together.in_order(counts[1:], found)]
 
+    def _doubt(self) -> float:
+        """Ask for a look at the job, as a node has ended; return the seconds that the look may take."""
+        if self.job is None:
+            return 0.0
+        self.job.doubted.set()
+        return _TOLD
+
     def _is_over(self) -> bool:
         """Whether the scheduler has taken the nodes back, so that nothing can run there."""
         return self.job is not None and bool(self.job.over)
@@ -240,7 +250,6 @@ class Nodes:
         """Set the node that these ranks are on; without this, it is the head."""
         ranks = list(ranks)
         self._joined[node.number] = structs.replace(self._joined[node.number], ranks=ranks)
-        self.link.place(ranks, node.number)
         self._of_key.update({key_of(rank): node for rank in ranks})
 
     # ── another notebook ────────────────────────────────────────────────────────────────────────────
@@ -316,13 +325,8 @@ class Nodes:
         return ChainMap(*(node.processes for node in self._all))
 
     @property
-    def unwatched(self) -> dict[str, str]:
-        """By key, why the fork server does not notice its end."""
-        return dict(ChainMap(*(node.unwatched for node in self._all)))
-
-    @property
     def gone(self) -> list[NodeClient]:
-        """The nodes whose fork server has ended."""
+        """The nodes whose daemon has ended."""
         return [node for node in self._all if node.gone]
 
     def without_heal(self, key: str) -> str:
@@ -333,11 +337,11 @@ class Nodes:
         """Return the end of the log of a key's process."""
         return self.of(key).log_tail(key, lines)
 
-    def report_to(self, on_exit: Callable[[Exited], None], on_agent: Callable[[], None] = lambda: None) -> None:
+    def report_to(self, on_exit: Callable[[Exited], None], on_daemon: Callable[[], None] = lambda: None) -> None:
         """Set the functions that get reports of all nodes; see `NodeClient.report_to`."""
-        self._hearers = on_exit, on_agent
+        self._hearers = on_exit, on_daemon
         for node in self._all:
-            node.report_to(on_exit, on_agent)
+            node.report_to(on_exit, on_daemon)
 
     # ── all nodes ───────────────────────────────────────────────────────────────────────────────────
 
@@ -347,7 +351,7 @@ class Nodes:
             node.set_lease(seconds)
 
     def wait_claimed(self, timeout: float) -> None:
-        """Wait until all agents have reported what is known of the processes.
+        """Wait until all daemons have reported what is known of the processes.
 
         Raises:
             StartError: one has not.
@@ -362,6 +366,11 @@ class Nodes:
         for node in self._all:
             if not node.lost:
                 node.wait_for_ends(max(0.0, deadline - time.monotonic()))
+
+    def tell(self) -> None:
+        """Tell of the ends that whoever hears of them has not taken in; see `ProcessTable.tell`."""
+        for node in self._all:
+            node.tell()
 
     def look(self) -> None:
         """Ask silent nodes for a word; see `NodeClient.look`."""
@@ -390,7 +399,7 @@ class Nodes:
         self._store.serve(generation)
 
     def serve_store_again(self, generation: int) -> bool:
-        """Let another agent serve a store where the last one did; do not wait for it. Any thread may call this.
+        """Let another daemon serve a store where the last one did; do not wait for it. Any thread may call this.
 
         Returns:
             Whether that can be done. It cannot where there are several nodes: the way there is another one.

@@ -1,4 +1,4 @@
-"""The orders to a node that are not answered yet: each is given to one agent after the other until it is."""
+"""The orders to a node that are not answered yet: each is given to one daemon after the other until it is."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TICK = 0.05
 """Seconds between two checks."""
 
 ANSWER = 10.0
-"""Seconds that a node has to answer a short order; an agent that has just ended is replaced in tenths."""
+"""Seconds that a node has to answer a short order; a daemon that has just ended is replaced in tenths."""
 
 
 def why_not(answer: Report | None) -> str:
@@ -25,7 +25,7 @@ class Orders:
     """Orders, and the answers of those who wait for one.
 
     Args:
-        send: sends one to the present agent.
+        send: sends one to the present daemon.
         numbers: gives each order a number that no other order of this world has.
         changed: notified after `note`, and by whoever else changes what is waited for.
     """
@@ -43,7 +43,7 @@ class Orders:
 
     @property
     def open(self) -> list[Order]:
-        """Those that are not answered; another agent gets them. The caller holds the lock."""
+        """Those that are not answered; another daemon gets them. The caller holds the lock."""
         return list(self._open.values())
 
     def give(self, order: Order, *, asks: bool = False) -> None:
@@ -74,7 +74,7 @@ class Orders:
             return self._answers[order.number]
 
     def forget(self, order: Order) -> None:
-        """Wait for its answer no more: no other agent gets the order."""
+        """Wait for its answer no more: no other daemon gets the order."""
         with self._changed:
             self._open.pop(order.number, None)
             self._answers.pop(order.number, None)

@@ -3,55 +3,52 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ..faults import Faults
-from ..protocol import Exited, Started, Unwatched
-from ..protocol.nodes import key_of
+from ..protocol import Exited, Started
 
 
 @dataclass
 class Process:
-    """A process of the world: the number of its start, its pid, and its end, if it has ended."""
+    """A process of the world: the number of its start, its pid, its public key, and its end, if it has ended."""
 
     start: int
     pid: int
     exited: Exited | None = None
+    public: str = ""
+    is_told: bool = False
+    """Whether those who want to know have heard of its end."""
 
 
 class ProcessTable:
-    """The processes by key ("rank 3", "controller"), as the node reports them.
+    """The processes by key ("rank 3", "controller"), as the node knows them.
 
     Args:
-        changed: notified at each end; whoever calls a method that says so holds it.
+        changed: notified at each change; whoever calls a method that says so holds it.
         faults: where those are noted of the functions that get reports.
 
     Attributes:
         last: by key, the process that was started last.
-        unwatched: by key, why the fork server does not notice its end.
         abandoned: the starts that nobody waits for: what still comes of them is killed.
+        version: the node's, of what was compared last; 0 before.
     """
 
     def __init__(self, changed: threading.Condition, faults: Faults) -> None:
         self.last: dict[str, Process] = {}
-        self.unwatched: dict[str, str] = {}
         self.abandoned: set[int] = set()
+        self.version = 0
         self._changed = changed
         self._faults = faults
-        self._news: deque[Exited] = deque()  # ends that are not reported yet
+        self._telling = threading.Lock()
         self._on_exit: Callable[[Exited], None] | None = None
-
-    def is_present(self, rank: int, pid: int) -> bool:
-        """Return whether this is the present process of a rank, and not one whose start was abandoned."""
-        process = self.last.get(key_of(rank))
-        return process is not None and process.pid == pid and process.exited is None
 
     def living(self) -> list[Started]:
         """Return the processes whose end is not known."""
         last = list(self.last.items())
-        return [Started(process.start, key, process.pid) for key, process in last if process.exited is None]
+        living = [(key, process) for key, process in last if process.exited is None]
+        return [Started(process.start, key, process.pid, process.public) for key, process in living]
 
     def abandon(self, start: int, key: str) -> None:
         """Forget a start, whether its process is known or not. The caller holds the lock."""
@@ -64,46 +61,47 @@ class ProcessTable:
         process = self.last.get(key)
         return process if process is not None and process.start == start else None
 
-    # ── reports ─────────────────────────────────────────────────────────────────────────────────────
+    # ── what the node says ──────────────────────────────────────────────────────────────────────────
 
-    def note_start(self, report: Started) -> None:
-        """Note a start; an agent repeats those that it knows. The caller holds the lock."""
+    def compare(self, table: Iterable[Started | Exited]) -> None:
+        """Take over what the node knows; what is known here already changes nothing."""
+        with self._changed:
+            for report in table:
+                if isinstance(report, Started):
+                    self._note_start(report)
+                else:
+                    self._note_end(report)
+            self._changed.notify_all()
+        self.tell()
+
+    def note_end(self, report: Exited) -> None:
+        """Note an end of which the node does not tell."""
+        self.compare([report])
+
+    def _note_start(self, report: Started) -> None:
         if report.start in self.abandoned:
             return  # it is killed: the order to do so has followed that to start it
         known = self.last.get(report.key)
         if known is None or known.start < report.start:
-            self.last[report.key] = Process(report.start, report.pid)
-            self.unwatched.pop(report.key, None)
+            self.last[report.key] = Process(report.start, report.pid, public=report.public)
 
-    def note_unwatched(self, report: Unwatched) -> None:
-        """Note a process whose end will not be noticed. The caller holds the lock."""
-        self.unwatched[report.key] = report.why
-
-    def note_end(self, report: Exited) -> None:
-        """Note an end, and report it, unless it is that of an abandoned start, or was reported before."""
-        with self._changed:
-            process = self.started(report.start, report.key)
-            if process is None or process.exited is not None:
-                return
+    def _note_end(self, report: Exited) -> None:
+        process = self.started(report.start, report.key)
+        if process is not None and process.exited is None:
             process.exited = report
-            self.unwatched.pop(report.key, None)
-            self._news.append(report)
-            self._changed.notify_all()
-        self._pass_on()
-
-    def _pass_on(self) -> None:
-        """Deliver pending reports, on the thread on which it first becomes possible."""
-        while self._on_exit is not None:
-            try:
-                ended = self._news.popleft()
-            except IndexError:
-                return
-            with self._faults.beside("an end was not noted"):
-                self._on_exit(ended)
 
     # ── those who want to know ──────────────────────────────────────────────────────────────────────
 
     def report_to(self, on_exit: Callable[[Exited], None]) -> None:
         """Set the function that gets the ends, mostly on the link's thread; pending ones are delivered at once."""
         self._on_exit = on_exit
-        self._pass_on()
+        self.tell()
+
+    def tell(self) -> None:
+        """Report the ends that were not reported; one whose report fails is reported again the next time."""
+        with self._telling:
+            for process in list(self.last.values()):
+                if self._on_exit is not None and process.exited is not None and not process.is_told:
+                    with self._faults.beside("an end was not noted"):
+                        self._on_exit(process.exited)
+                        process.is_told = True

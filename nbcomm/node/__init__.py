@@ -1,1 +1,1 @@
-"""The processes of one node: the fork server, what its children become, and how they end."""
+"""The processes of one node: the daemon, what its children become, and how they end."""

@@ -1,8 +1,8 @@
 """A node on another machine: ``python -m nbcomm.node [TICKET]`` joins the world of a ticket, and stays until it ends.
 
 The ticket is read from a file, or from standard input. ssh, srun, mpiexec or HTCondor start this program, and see its
-end. The work is done by the node's fork server, a process of its own, which lives on if whoever has started this
-program is cut off: the notebook may come back within the lease.
+end. The work is done by the node's daemon, a process of its own, which lives on if whoever has started this program is
+cut off: the notebook may come back within the lease.
 """
 
 from __future__ import annotations
@@ -21,18 +21,17 @@ from ..world_dir import WorldDir
 from . import ticket
 from .fence import fence
 from .processes.children import written_down
-from .processes.liveness import has_ended
 from .processes.seat import Seat
-from .start import last_words, start_forkserver
+from .start import last_words, start_daemon
 
 _TICK = 0.25
 
-_PATIENCE = 2.0
-"""Seconds without fork server and agent after which another fork server is started: `heal` may do that sooner."""
+_PATIENCE = 0.5
+"""Seconds without a daemon after which another one is started: one that was replaced is killed by the next one."""
 
 
 class NodeProgram:
-    """The fork servers of a directory, one after another, until they and all that they have started have ended.
+    """The daemons of a directory, one after another, until they and all that they have started have ended.
 
     A scheduler ends all that this program has started when it ends itself.
 
@@ -43,26 +42,26 @@ class NodeProgram:
     def __init__(self, home: WorldDir) -> None:
         self._home = home
         self._way_back = home.read_link().socket
-        self._seats = [Seat(home.agent_seat), Seat(home.forkserver_seat)]
+        self._seat = Seat(home.daemon_seat)
         self._told_to_end = threading.Event()
-        self._server: subprocess.Popen[bytes] | None = None
+        self._daemon: subprocess.Popen[bytes] | None = None
 
     def serve(self) -> int:
-        """Serve until nothing of the world is left on this node; what a fork server said is shown if it has failed.
+        """Serve until nothing of the world is left on this node; what a daemon said is shown if it has failed.
 
         Returns:
-            The exit status of the last fork server.
+            The exit status of the last daemon.
         """
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is only cut off
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
-        with self._home.forkserver_log.open("a+b") as log:
+        with self._home.daemon_log.open("a+b") as log:
             while True:
                 folder = os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
-                self._server = start_forkserver(self._home, log, folder)
+                self._daemon = start_daemon(self._home, log, folder)
                 if self._told_to_end.is_set():  # just before it was there
-                    self._server.terminate()
-                status = self._server.wait()
+                    self._daemon.terminate()
+                status = self._daemon.wait()
                 if status:
                     with suppress(OSError):  # whoever listened is cut off
                         print(last_words(log), file=sys.stderr, flush=True)  # noqa: T201 - the program's output
@@ -76,17 +75,17 @@ class NodeProgram:
         return status if status >= 0 else 128 - status
 
     def _await_others(self) -> bool:
-        """Wait for agent and ranks where only the fork server was killed: another one may take them over.
+        """Wait for what a daemon that was killed has left: another one may take over its ranks, or tell their ends.
 
         Returns:
-            Whether nobody is left who could start another, though ranks wait for one.
+            Whether nobody else has started one.
         """
-        others = [started.pid for started in written_down(self._home)]
+        others = written_down(self._home)
         served = time.monotonic()
         with suppress(FileNotFoundError):  # the directory is removed just now
             while self._home.path.exists():
-                is_served = any(seat.holder() for seat in self._seats)
-                if not is_served and all(has_ended(self._home, pid) for pid in others):
+                is_served = bool(self._seat.holder())
+                if not is_served and not others:
                     return False
                 served = time.monotonic() if is_served else served
                 if self._told_to_end.wait(_TICK):
@@ -97,10 +96,10 @@ class NodeProgram:
         return False
 
     def _end(self, *_: Any) -> None:
-        """Let the fork server end the world on this node."""
+        """Let the daemon end the world on this node."""
         self._told_to_end.set()
-        if self._server is not None:
-            self._server.terminate()
+        if self._daemon is not None:
+            self._daemon.terminate()
 
 
 def main() -> int:

@@ -1,7 +1,7 @@
 """The end of what a node has left behind: ``python -m nbcomm.node.fence HOME [PID…]``, or the name of the directory.
 
-If fork server and agent were killed, or do not react, nobody obeys an order to end the world. This program ends it by
-itself. It runs on the node, because only there can be seen whether a pid still is that of a process of the world.
+If the daemon was killed, or does not react, nobody obeys an order to end the world. This program ends it by itself. It
+runs on the node, because only there can be seen whether a pid still is that of a process of the world.
 """
 
 from __future__ import annotations
@@ -24,15 +24,14 @@ _TICK = 0.002
 
 
 def fence(home: WorldDir, others: Iterable[int] = ()) -> None:
-    """End the fork server, the agent and all processes of a world on this node, and remove its directory.
+    """End the daemon and all processes of a world on this node, and remove its directory.
 
     Args:
         home: the directory.
         others: processes of which the notebook knows; perhaps there was no room to write them down.
     """
-    for path in (home.forkserver_seat, home.agent_seat):
-        with suppress(OSError):  # it does not end, or the directory is removed just now
-            Seat(path).vacate()
+    with suppress(OSError):  # it does not end, or the directory is removed just now
+        Seat(home.daemon_seat).vacate()
     left = [*{*others, *(started.pid for started in written_down(home))}]
     for pid in left:
         end(home, pid)

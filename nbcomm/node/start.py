@@ -1,4 +1,4 @@
-"""The start of a fork server, which is a process of its own."""
+"""The start of a node's daemon, which is a process of its own."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One thread per pool: a fork must not inherit a thread pool, and each rank sets its own size."""
 
 
-def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.Popen[bytes]:
-    """Start the fork server of a directory.
+def start_daemon(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.Popen[bytes]:
+    """Start the daemon of a directory.
 
     Args:
         home: the directory.
@@ -23,7 +23,7 @@ def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.
     """
     environment = {**os.environ, **dict.fromkeys(THREADS, "1"), HOME_VARIABLE: str(home.path)}
     return subprocess.Popen(  # noqa: S603 - our own module
-        [sys.executable, "-m", "nbcomm.node.forkserver", str(home.path)],
+        [sys.executable, "-m", "nbcomm.node.daemon", str(home.path)],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
@@ -35,7 +35,7 @@ def start_forkserver(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.
 
 def last_words(log: IO[bytes], lines: int = 20, first: int = 0) -> str:
     """Return the end of a log, also if its file was removed, and so many of its first lines."""
-    # pread: the fork server writes through the same open file, and a changed position would overwrite its log.
+    # pread: the daemon writes through the same open file, and a changed position would overwrite its log.
     said = os.pread(log.fileno(), 1 << 20, 0).decode(errors="replace")
     all_lines = said.rstrip().splitlines()
     if len(all_lines) <= first + lines:

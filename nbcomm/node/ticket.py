@@ -40,7 +40,7 @@ class Ticket(msgspec.Struct, frozen=True):
         return msgspec.json.encode(self) + b"\n"
 
     def redeem(self) -> WorldDir:
-        """Make the node's directory, with all that its fork server and its agent need.
+        """Make the node's directory, with all that its daemon and its daemon need.
 
         If the node has joined its world before, this is the directory that it has made then.
 

@@ -1,7 +1,8 @@
 """What a rank has written and not said any more when it died: the rest of its captured files.
 
-A rank notes down how much of them it has said (`note`), and for which cell it writes; the agent reads the rest when the
-rank has ended (`read`). A death can take what is in a process, but not what is in a file.
+A rank notes down how much of them the notebook has heard (`note`), and for which cell it writes; the daemon reads the
+rest when the rank has ended (`read`). The notebook leaves out what it has heard since (`protocol.nodes.unheard`). A
+death can take what is in a process, but not what is in a file.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import struct
 from contextlib import suppress
 from pathlib import Path
 
-from ..protocol import Output, Text
+from ..protocol.nodes import Unsaid, UnsaidText
 from ..world_dir import WorldDir
 
 STREAMS = ("stdout", "stderr")
@@ -32,7 +33,7 @@ def note(descriptor: int, run: int, said: tuple[int, int]) -> bool:
     return False
 
 
-def read(home: WorldDir, rank: int) -> Output | None:
+def read(home: WorldDir, rank: int) -> Unsaid | None:
     """Return what a rank that has ended has not said; None if there is nothing, or it was read before."""
     try:
         with home.captured(rank, "said").open("r+b", buffering=0) as file:
@@ -43,17 +44,16 @@ def read(home: WorldDir, rank: int) -> Output | None:
         return None
     if noted == _READ:
         return None
-    texts = [(stream, _rest(home.captured(rank, stream), at)) for stream, at in zip(STREAMS, said, strict=True)]
-    items = [Text(stream, text) for stream, text in texts if text]
-    return Output(run, [*items]) if items else None
+    texts = [_rest(home.captured(rank, stream), stream, at) for stream, at in zip(STREAMS, said, strict=True)]
+    return Unsaid(run, texts) if any(text.data for text in texts) else None
 
 
-def _rest(path: Path, at: int) -> str:
+def _rest(path: Path, stream: str, at: int) -> UnsaidText:
     try:
         with path.open("rb") as file:
             begin = max(at, file.seek(0, os.SEEK_END) - _MOST)
             file.seek(begin)
             data = file.read(_MOST)
     except OSError:
-        return ""
-    return ("(earlier output is not kept)\n" if begin > at else "") + data.decode(errors="replace")
+        return UnsaidText(stream, at, at, b"")
+    return UnsaidText(stream, at, begin, data)

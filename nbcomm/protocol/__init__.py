@@ -1,4 +1,4 @@
-"""The protocol of the link between the notebook, the nodes' agents and the ranks: messages, and how they travel.
+"""The protocol of the link between the notebook, the nodes' daemons and the ranks: messages, and how they travel.
 
 A message is a list of frames: the encoded struct first, then its raw buffers (for example the tensors of a `Push`),
 which are never copied into the struct.
@@ -13,8 +13,6 @@ from .nodes import (
     Cleared,
     Exited,
     Failed,
-    ForkServerEnded,
-    Left,
     LogTail,
     Look,
     Mirror,
@@ -26,7 +24,7 @@ from .nodes import (
     Obeyed,
     OpenMirror,
     Order,
-    Poll,
+    Processes,
     ReadFacts,
     ReadLog,
     Ready,
@@ -38,7 +36,6 @@ from .nodes import (
     Start,
     Started,
     StoreDoor,
-    Unwatched,
 )
 from .output import LIVE, Clear, CommFromRank, Display, Item, Result, Text
 from .reports import (
@@ -93,7 +90,6 @@ __all__ = [
     "Exited",
     "Failed",
     "Failure",
-    "ForkServerEnded",
     "FormGroups",
     "FromRank",
     "Greet",
@@ -105,7 +101,6 @@ __all__ = [
     "IntrospectReply",
     "IntrospectRequest",
     "Item",
-    "Left",
     "LogTail",
     "Look",
     "MainLoopRequest",
@@ -123,7 +118,7 @@ __all__ = [
     "Output",
     "Payload",
     "PendingCall",
-    "Poll",
+    "Processes",
     "Pull",
     "Push",
     "RankPlacement",
@@ -148,5 +143,4 @@ __all__ = [
     "StoreDoor",
     "Text",
     "ToRank",
-    "Unwatched",
 ]

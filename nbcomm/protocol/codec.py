@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import structs
 
-from .nodes import Left, NodeStatus, Order, Poll, Report
+from .chunks import Piece
+from .nodes import NodeStatus, Order, Report
 from .reports import Done, FromRank, StatusReply
 from .requests import ToRank
 from .streams import Header
@@ -41,14 +42,15 @@ class _Own(msgspec.Struct, array_like=True, frozen=True):
 _encoder = msgspec.msgpack.Encoder()
 _to_rank: msgspec.msgpack.Decoder[ToRank] = msgspec.msgpack.Decoder(ToRank)
 _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank)
-_order: msgspec.msgpack.Decoder[Order | Left | Poll] = msgspec.msgpack.Decoder(Order | Left | Poll)
+_order: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 _report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 _status: msgspec.msgpack.Decoder[NodeStatus] = msgspec.msgpack.Decoder(NodeStatus)
 _header: msgspec.msgpack.Decoder[Header] = msgspec.msgpack.Decoder(Header)
+_piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 _own: msgspec.msgpack.Decoder[_Own] = msgspec.msgpack.Decoder(_Own)
 
 
-def encode(message: ToRank | FromRank | Order | Left | Poll | Report | NodeStatus | Header | _Own) -> bytes:
+def encode(message: ToRank | FromRank | Order | Report | NodeStatus | Header | _Own) -> bytes:
     """Encode one message's first frame, or what is one rank's own in it.
 
     All that a user's program prints, raises or displays can be encoded: values that msgpack lacks are replaced.
@@ -132,7 +134,7 @@ def decode_from_rank(frame: bytes | memoryview) -> FromRank:
     return _decoded(_from_rank, frame)
 
 
-def decode_order(frame: bytes | memoryview) -> Order | Left | Poll:
+def decode_order(frame: bytes | memoryview) -> Order:
     """Decode an order to a node; raise `msgspec.DecodeError` for anything else."""
     return _decoded(_order, frame)
 
@@ -143,13 +145,18 @@ def decode_report(frame: bytes | memoryview) -> Report:
 
 
 def decode_status(frame: bytes | memoryview) -> NodeStatus:
-    """Decode the answer of an agent to any process; raise `msgspec.DecodeError` for anything else."""
+    """Decode the answer of a daemon to any process; raise `msgspec.DecodeError` for anything else."""
     return _decoded(_status, frame)
 
 
 def decode_header(frame: bytes | memoryview) -> Header:
     """Decode the header of a message in a stream; raise `msgspec.DecodeError` for anything else."""
     return _decoded(_header, frame)
+
+
+def decode_piece(frame: bytes | memoryview) -> Piece:
+    """Decode a header as it travels, with what part stands behind it; raise `msgspec.DecodeError` for anything else."""
+    return _decoded(_piece, frame)
 
 
 def _decoded(decoder: msgspec.msgpack.Decoder[_T], frame: bytes | memoryview) -> _T:

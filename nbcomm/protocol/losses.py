@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from msgspec import structs
 
+from .chunks import Lost
 from .codec import decode_from_rank, from_frames, to_frames
 from .common import Failure
-from .framing import Lost
 from .output import Text
 from .reports import Done, FromRank, IntrospectReply, Output
 
@@ -63,17 +63,17 @@ def request_lost(rank: int, size: int) -> Failure:
 
 
 def answer_lost(rank: int, size: int) -> Failure:
-    """Return the failure of a request whose answer did not get through the agent of the node."""
+    """Return the failure of a request whose answer did not get into the notebook's process."""
     return failure(
-        f"The answer of rank {rank} is lost: the agent of its node had not enough memory for its {size:,} bytes. The "
-        "variables of the rank are kept. Ask for less at once."
+        f"The answer of rank {rank} is lost: the notebook had not enough memory for its {size:,} bytes. The variables "
+        "of the rank are kept. Ask for less at once."
     )
 
 
 def instead(rank: int, frames: Sequence[Any]) -> list[Any]:
-    """Return the frames that are passed on instead of a message of a rank that has lost some.
+    """Return the frames that are delivered instead of a message of a rank that has lost some.
 
-    They take its place in the stream. A message that nobody waits for is left out: what stands there cannot be decoded.
+    A message that nobody waits for is left out: what stands there cannot be decoded.
     """
     size = bytes_lost(frames)
     name, number = begins_with(frames[0])

@@ -1,13 +1,15 @@
-"""The messages between the notebook and a node: orders to its agent and fork server, and their reports."""
+"""The messages between the notebook and a node: orders to its daemon, and its reports."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
 
 from .common import Message
+from .output import Text
 from .reports import Output
 
 Pid = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
@@ -22,6 +24,20 @@ def wired(text: str) -> str:
 def unwired(text: str) -> str:
     """Decode a text that `wired` encoded."""
     return os.fsdecode(text.encode("latin-1"))
+
+
+HEAD = 0
+"""The number of the node on the notebook's machine."""
+
+
+def name_of(node: int) -> str:
+    """Return the name of a node's daemon on the link."""
+    return f"node{node}"
+
+
+def rank_name(rank: int, start: int) -> str:
+    """Return the name of a rank's process on the link: another process of the rank has another one, and another key."""
+    return f"rank{rank}-{start}"
 
 
 def key_of(rank: int) -> str:
@@ -40,11 +56,11 @@ def rank_of(key: str) -> int | None:
 
 # ── orders ──────────────────────────────────────────────────────────────────────────────────────────
 # Each has a number that no other order of this world has. An order that is not answered is given again to another
-# agent, and one with a number that was obeyed before is answered, but not done again.
+# daemon, and one with a number that was obeyed before is answered, but not done again.
 
 
 class Claim(Message):
-    """This notebook steers the world now. Answered by all that is known of the processes, and then `Obeyed`.
+    """This notebook steers the world now. Answered by `Processes`, and then `Obeyed`.
 
     Attributes:
         number: of the order.
@@ -70,6 +86,8 @@ class Start(Message):
         env: its environment variables.
         cwd: the folder in which it starts.
         adds: ``env`` is added to the node's own variables, and where there is no such folder, it starts in the user's.
+        public: the CURVE key of a rank's own connection to the notebook, in Z85 text; empty for the controller.
+        secret: the other half. It is in no variable and no argument of the process, which a cell may show.
     """
 
     number: int
@@ -79,6 +97,8 @@ class Start(Message):
     env: dict[str, str]
     cwd: str
     adds: bool = False
+    public: str = ""
+    secret: str = ""
 
 
 class Signal(Message):
@@ -90,9 +110,10 @@ class Signal(Message):
 
 
 class Look(Message):
-    """Report the processes that have ended, now. Answered by `Obeyed`, after the reports."""
+    """See which processes have ended. Answered by `Obeyed`, behind `Processes` if that has another ``version``."""
 
     number: int
+    version: int = 0
 
 
 class ReadLog(Message):
@@ -138,7 +159,7 @@ class RelayStore(Message):
 
 
 class OpenMirror(Message):
-    """Let the agents of other nodes write on copies of their ranks' pages here. Answered by `MirrorDoor`.
+    """Let the daemons of other nodes write on copies of their ranks' pages here. Answered by `MirrorDoor`.
 
     Attributes:
         number: of the order.
@@ -152,7 +173,7 @@ class OpenMirror(Message):
 
 
 class MirrorPeer(Message):
-    """Another node: where its agent lets others write, and the ranks that it has."""
+    """Another node: where its daemon lets others write, and the ranks that it has."""
 
     node: int
     address: str
@@ -176,26 +197,18 @@ class Shutdown(Message):
 Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | RelayStore | OpenMirror | Mirror | Shutdown
 
 
-class Poll(Message):
-    """Send a `StatusRequest` with this question to each rank of the node; only the ranks answer."""
-
-    question: int
-
-
-class Left(Message):
-    """To the fork server from its agent: no notebook is connected any more."""
-
-
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────
 
 
 class NodeHello(Message):
-    """The agent is connected. ``agent`` is the number of this process among the node's agents.
+    """The daemon is connected, and nobody has claimed the world from it since. It says so again and again.
 
-    ``store``: the generation whose store it serves, or leads to; 0 if there is none.
+    Attributes:
+        daemon: the number of this process among the node's daemons.
+        store: the generation whose store it serves, or leads to; 0 if there is none.
     """
 
-    agent: int
+    daemon: int
     store: int
 
 
@@ -212,11 +225,15 @@ class Ready(Message):
 
 
 class Started(Message):
-    """The process runs, or ran: an `Exited` follows if it has ended. ``start`` is the number of its order."""
+    """The process runs, or has run. ``start`` is the number of its order.
+
+    ``public``: the key of its connection to the notebook; empty for the controller.
+    """
 
     start: int
     key: str
     pid: int
+    public: str = ""
 
 
 class Failed(Message):
@@ -241,7 +258,7 @@ class StoreDoor(Message):
 
 
 class MirrorDoor(Message):
-    """Other nodes' agents write at this address, where this end has this CURVE key in Z85 text."""
+    """Other nodes' daemons write at this address, where this end has this CURVE key in Z85 text."""
 
     number: int
     address: str
@@ -279,6 +296,33 @@ class NodeFacts(Message):
     clock: float = 0.0
 
 
+class UnsaidText(msgspec.Struct, array_like=True, frozen=True):
+    """The rest of a captured file: from ``said`` on it was not said; ``data`` begins at ``begin``."""
+
+    stream: str
+    said: int
+    begin: int
+    data: bytes
+
+
+class Unsaid(Message):
+    """What a rank has written for a cell, but could not say any more, as far as it knew what was heard of it."""
+
+    run: int
+    texts: list[UnsaidText]
+
+
+def unheard(unsaid: Unsaid, taken: Sequence[int]) -> Output | None:
+    """Return what was not heard of the last text of a rank, of whose files so much was; None if that is nothing."""
+    items = []
+    for text, heard in zip(unsaid.texts, taken, strict=True):
+        data = text.data[max(0, heard - text.begin) :].decode(errors="replace")
+        if data:
+            lacks = text.begin > max(text.said, heard)
+            items.append(Text(text.stream, "(earlier output is not kept)\n" * lacks + data))
+    return Output(unsaid.run, [*items]) if items else None
+
+
 class Exited(Message):
     """The process has ended.
 
@@ -293,47 +337,43 @@ class Exited(Message):
     status: int | None
     oom: bool = False
     why: str = ""
-    unsaid: Output | None = None
+    unsaid: Unsaid | None = None
 
 
-class Unwatched(Message):
-    """The process lives, but the fork server, which did not start it, cannot wait for its end; ``why`` is in words."""
+class Processes(Message):
+    """All that is known of the node's processes: those that live, and for each other key the last with its end.
 
-    start: int
-    key: str
-    why: str
+    ``version`` grows with each change, and begins anew with another daemon.
+    """
 
-
-class ForkServerEnded(Message):
-    """The fork server has ended; its agent and the ranks go on."""
+    version: int
+    table: list[Started | Exited]
 
 
 class Cleared(Message):
-    """Nothing of the world is left on the node but the agent, which ends now."""
+    """Nothing of the world is left on the node but the daemon, which ends now."""
 
 
 Report = (
     NodeHello
     | Ready
-    | Started
+    | Started  # from the zygote
     | Failed
     | Obeyed
     | StoreDoor
     | MirrorDoor
     | LogTail
     | NodeFacts
-    | Exited
-    | Unwatched
-    | ForkServerEnded
+    | Processes
     | Cleared
 )
 
 
 class NodeStatus(Message):
-    """What the agent tells any process of this user that asks: which notebook steers the world.
+    """What the daemon tells any process of this user that asks: which notebook steers the world.
 
     Attributes:
-        pid: the agent's.
+        pid: the daemon's.
         holder: the process of the notebook that holds the world; 0 if none does.
         alone: seconds since the last notebook left.
         lease: seconds that the world lives without a notebook.

@@ -38,10 +38,14 @@ class Hello(Message):
 
 
 class Output(Message):
-    """What a rank's cell has shown since the last `Output`. All of a cell's come before its `Done`, late ones after."""
+    """What a rank's cell has shown since the last `Output`. All of a cell's come before its `Done`, late ones after.
+
+    ``taken``: up to where it and those before it show what is in the rank's captured files; None where that is unknown.
+    """
 
     run: int
     items: list[Item]
+    taken: tuple[int, int] | None = None
 
 
 class Done(Message):

@@ -14,8 +14,7 @@ break is repaired by the next questions.
 
 Processes are replaced on both sides. A notebook has an *epoch*, larger than that of each notebook before it, and a
 process of a rank has a *life*, a number of its own. A header has both, so a message from before a replacement is known
-as such. A node's agent may ask a rank in the notebook's name, with the header of what the notebook has sent last
-(`node.agent.polls`). A new notebook hears again all that no notebook has *settled*: the messages about a cell are kept
+as such. A new notebook hears again all that no notebook has *settled*: the messages about a cell are kept
 until a notebook says that it has all of them, from all ranks.
 
 Nothing here does input or output, or knows a clock.
@@ -137,6 +136,11 @@ class Outgoing:
         with self._lock:
             return next(reversed(self._kept), 0)
 
+    @property
+    def is_full(self) -> bool:
+        """Whether more output is kept than a notebook that is there may leave."""
+        return self._output > self._most_unheard
+
     def add(self, frames: Frames, run: int = 0, *, output: bool = False, asks: bool = False) -> None:
         """Send a message, after all earlier ones.
 
@@ -144,7 +148,7 @@ class Outgoing:
             frames: the message.
             run: the cell that it is about, if a later notebook needs it, too.
             output: whether it may be dropped for lack of room.
-            asks: see `parcels.Letter`.
+            asks: whether it is an answer, or is answered soon.
         """
         size = sum(memoryview(frame).nbytes for frame in frames) if output else 0
         with self._lock:
@@ -154,6 +158,13 @@ class Outgoing:
                 self._passing[self._number] = None
             self._output += size
             self._make_room()
+
+    def take_back(self) -> None:
+        """Undo the last `add`, whose message was not passed on: another one that belongs to it could not be added."""
+        with self._lock:
+            if self._number in self._kept and self._number > self.last:
+                self._forget(self._number)
+                self._number -= 1
 
     def _make_room(self) -> None:
         """Drop output until there is no more than may be kept; `_lock` is held."""
@@ -315,6 +326,11 @@ class NotebookStream:
     def lacking(self) -> bool:
         """Whether a message of the rank is missing."""
         return self._into.lacking
+
+    @property
+    def life(self) -> int:
+        """The present process's; 0 if it has not introduced itself."""
+        return self._life
 
     @property
     def known(self) -> bool:

@@ -2,7 +2,7 @@
 
 Ranks of a cell mostly make the same calls, at other times. So a message with calls travels in two parts. The shared
 part has each different call once, the order in which they were made, and each group's members once. It is the same
-bytes for all ranks that made the same calls, and equal frames travel once (`parcels`). The own part has the times, the
+bytes for all ranks that made the same calls, so the notebook reads it once. The own part has the times, the
 sizes, and the lines of the cell: a call of torch's has a line only where the rank waited for long.
 
 Each message has all that it needs, so a notebook that attaches later can read it.

@@ -1,6 +1,6 @@
-"""The end of a rank's process: what Python does at the end of a program, and a fork of the fork server cannot do.
+"""The end of a rank's process: what Python does at the end of a program, and a fork of the zygote cannot do.
 
-An exit would return into the fork server's loop, and to tear the interpreter down beside gloo's and the link's threads
+An exit would return into the zygote's loop, and to tear the interpreter down beside gloo's and the link's threads
 is a crash now and then. So its steps are made here, on the main thread.
 """
 

@@ -1,6 +1,6 @@
 """The process of a rank: IPython's shell in a kernel of ipykernel, on an asyncio loop, with nbcomm's link.
 
-Started by the fork server in a forked child (`main`), or as ``python -m nbcomm.rank.engine`` where
+Started in a fork of the zygote (`main`), or as ``python -m nbcomm.rank.engine`` where
 processes cannot be forked. It has no sockets of Jupyter's: it becomes an engine of ipyparallel when somebody asks for
 that (`registration`).
 """
@@ -46,7 +46,7 @@ def _leave_debugger_out() -> None:
             sys.modules["debugpy"] = before
 
 
-# In the fork server, before a rank is forked: to set a level clears what all loggers remember.
+# In the zygote, before a rank is forked: to set a level clears what all loggers remember.
 _leave_debugger_out()
 logging.getLogger("nbcomm.rank").setLevel(logging.WARNING)
 progress_bars.watch_imports()
@@ -111,11 +111,25 @@ def _make_shell(home: WorldDir, rank: int) -> Any:
     return app.shell
 
 
-def main(argv: list[str]) -> None:
-    """Run a rank until it is stopped; its number is the first argument."""
+def _read_key() -> str:
+    """Read the rank's key from the pipe that is standard input, which is the null device afterwards."""
+    key = sys.stdin.readline()
+    null = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(null, 0)
+    os.close(null)
+    return key
+
+
+def main(argv: list[str], key: str | None = None) -> None:
+    """Run a rank until it is stopped.
+
+    Args:
+        argv: its number.
+        key: as `own_key` of `nbcomm.node.processes.child` has written it; by default it comes on standard input.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the cell runner takes it when the link attaches
     rank, home = int(argv[0]), WorldDir(os.environ[HOME_VARIABLE])
-    link = RankLink(rank, home)  # it says hello while the shell is made
+    link = RankLink(rank, home, key or _read_key())  # it says hello while the shell is made
     loop = asyncio.new_event_loop()
     asyncio.set_event_loop(loop)
     if sys.path[:1] != [""]:

@@ -65,7 +65,7 @@ class Engine(app.IPEngine):  # type: ignore[misc]  # ipyparallel has no types
             id=rank,
             log=shell.kernel.log,
             connection_info_env=connection,
-            enable_nanny=False,  # the fork server reaps, and signals go to the process itself
+            enable_nanny=False,  # the daemon reaps, and signals go to the process itself
             max_heartbeat_misses=0,  # the lease decides how long a rank lives without a notebook
             user_ns=shell.user_ns,
             profile_dir=shell.profile_dir,

@@ -1,24 +1,24 @@
 """The rank's letters: which of the notebook's are taken, and what is sent to it when. No input or output happens here.
 
 `link` carries them. What is sent exactly once waits in the stream (`protocol.streams`) until the notebook has greeted
-this rank on the present connection. *Words* (`Hello`, the answers about the rank's state) have no number, and are lost
-where there is no connection.
+this rank on the present connection, and takes it (`protocol.chunks`). *Words* (`Hello`, the answers about the rank's
+state) have no number, and are lost where there is no connection.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 from ..protocol import Greet, Hello, StatusReply, ToRank
+from ..protocol.chunks import Piece, Receiving, Sending
 from ..protocol.codec import to_frames
-from ..protocol.framing import ANSWER, OTHER
 from ..protocol.streams import Frames, Header, Outgoing, RankStream
 
 _GONE_AFTER = 5.0
-"""Seconds without a greeted connection after which the notebook has gone: an agent that died is replaced before."""
+"""Seconds without a greeted connection after which the notebook has gone; and so it has if it takes nothing."""
 
 
 class SaysHello(Protocol):
@@ -29,11 +29,10 @@ class SaysHello(Protocol):
 
 
 class Leaving(NamedTuple):
-    """A letter that is sent now: its header, its frames, and the kind of message for the agent."""
+    """A letter that is sent now, or a part of it: its header, and its frames."""
 
     header: Header
     frames: Frames
-    kind: int
 
 
 class Letters:
@@ -47,6 +46,9 @@ class Letters:
         hello: makes a `Hello`.
         meet: is called for a notebook that is new here, before anything of it is answered.
         clock: returns the time in seconds.
+
+    Attributes:
+        heard: the number of the last message that the present notebook is known to have heard.
     """
 
     def __init__(
@@ -58,13 +60,16 @@ class Letters:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._out = out
+        self._life = life
         self._stream = RankStream(life, out)
+        self._sending, self._receiving = Sending(), Receiving()
+        self.heard = 0
         self._hello = hello
         self._meet = meet
         self._clock = clock
         self._words: deque[Hello | StatusReply] = deque()
         self._greeted = False  # on this connection
-        self._there_at = float("-inf")  # when the notebook was there last
+        self._there_at = float("-inf")  # when the notebook was there last, and took what it got
 
     @property
     def settled(self) -> int:
@@ -72,9 +77,9 @@ class Letters:
         return self._stream.settled
 
     @property
-    def greeted(self) -> bool:
-        """Whether what was said leaves at once."""
-        return self._greeted
+    def newest(self) -> int:
+        """The number of the last message that was said and is kept."""
+        return self._out.newest
 
     def say(self, frames: Frames, run: int = 0, *, output: bool = False, asks: bool = False) -> None:
         """Send a message exactly once; the arguments are those of `Outgoing.add`."""
@@ -87,7 +92,27 @@ class Letters:
     def connect(self) -> None:
         """Begin again on another connection: nobody knows yet what was lost with the one before."""
         self._greeted = False
+        self._sending.clear()
+        self._receiving.clear()
         self.tell(self._hello(asks=True))
+
+    def arrive(self, piece: Piece, frames: Sequence[Any]) -> Sequence[Any] | None:
+        """Take what has come: a header, and what stands behind it.
+
+        Returns:
+            The frames of a message that is complete now and can be heard.
+
+        Raises:
+            msgspec.DecodeError: it is no part of a message.
+        """
+        if (piece.epoch, piece.life) == (self._stream.epoch, self._life):
+            self.heard = max(self.heard, piece.heard)
+            self._sending.hear(piece.heard, 0 if frames else piece.at)
+            self._there_at = self._clock()
+        if not frames:
+            self._stream.accepts(piece)
+            return None
+        return self._receiving.take(piece, frames)
 
     def hear(self, header: Header, message: ToRank | None) -> bool:
         """Take note of a message of the notebook.
@@ -101,11 +126,14 @@ class Letters:
         """
         is_new, lacked = self._stream.is_new(header), self._stream.lacking
         if is_new:
-            self._greeted = False
+            self._greeted, self.heard = False, 0
+            self._sending.clear()
             self._there_at = self._clock()
             self._meet()
         if isinstance(message, Greet):
-            self._greeted = self._stream.greet(header) or self._greeted
+            if self._stream.greet(header):
+                self._greeted = True
+                self._sending.clear()
             if message.asks or not self._greeted:
                 self.tell(self._hello(asks=not self._greeted))
             return False
@@ -123,16 +151,24 @@ class Letters:
             connected: whether there is a connection; without one, words are lost.
         """
         greeted = self._greeted and connected
-        if greeted:
-            self._there_at = self._clock()
-        self._out.live = greeted or self._clock() - self._there_at < _GONE_AFTER
+        now = self._clock()
+        if greeted and self._sending.idle:
+            self._there_at = now
+        is_there = now - self._there_at < _GONE_AFTER
+        self._out.live = is_there or (greeted and not self._out.is_full)
+        if connected and (taken := self._receiving.due()) is not None:
+            said = self._stream.header(behind=0)
+            yield Leaving(Piece(said.epoch, said.life, 0, 0, said.heard, at=taken), [])
         # What was said before these words is taken now; what another thread says from now on does not come before them.
         words = [self._words.popleft() for _ in range(len(self._words))]
         if greeted:
-            for sent in self._out.take():
-                yield Leaving(self._stream.header(sent), sent.frames, ANSWER if sent.asks else OTHER)
-        if connected:
+            if self._sending.idle:
+                self._sending.add(self._out.take())
+            for header, frames in self._sending.leaving(self._stream.header):
+                yield Leaving(header, frames)
+        if connected and not (greeted and not self._sending.idle):
             behind = self._out.last if greeted else self._out.newest
             for word in words:
-                kind = ANSWER if isinstance(word, StatusReply) else OTHER
-                yield Leaving(self._stream.header(behind=behind), to_frames(word), kind)
+                yield Leaving(self._stream.header(behind=behind), to_frames(word))
+        elif connected:  # they do not come before what was said before
+            self._words.extendleft(reversed(words))

@@ -1,6 +1,6 @@
 """The rank's end of the link: a daemon thread that answers while the main thread is busy.
 
-Two threads share the work. The link's thread owns the connection to the node's agent: it answers probes, interrupts the
+Two threads share the work. The link's thread owns the connection to the notebook: it answers probes, interrupts the
 main thread, ends the process, and sends whatever is waiting. What must run user code or torch (cells, push,
 pull, forming the group) goes to the main thread: see `main_loop`.
 """
@@ -14,14 +14,18 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, get_args
 
 import msgspec
+import zmq
 
 from .. import errors
 from ..faults import Faults, failure, trace
+from ..node.notebook_end import NotebookEnd
+from ..node.processes.seat import Seat
 from ..protocol import (
     Abort,
     CommToRank,
@@ -32,6 +36,7 @@ from ..protocol import (
     Interrupt,
     IntrospectReply,
     IntrospectRequest,
+    Item,
     MainLoopRequest,
     Output,
     Register,
@@ -42,13 +47,13 @@ from ..protocol import (
     Text,
     ToRank,
 )
-from ..protocol.codec import decode_header, decode_to_rank, encode, to_frames
+from ..protocol.codec import decode_piece, decode_to_rank, encode, to_frames
 from ..protocol.losses import begins_with, bytes_lost, request_lost
+from ..protocol.nodes import rank_name
 from ..protocol.payload import release
 from ..protocol.streams import Frames, Header, Outgoing
 from ..threads import keep
 from ..world_dir import WorldDir
-from .agent_end import AgentEnd
 from .cells import debugger, script_runner
 from .cells.completer import Insight
 from .cells.completion_thread import CompletionThread
@@ -70,6 +75,12 @@ from .termination import Termination
 
 _TRIES = 5
 """How many times in a row the link is opened again after a fault of its thread."""
+
+_ROUNDS, _BREATH = 20, 0.05
+"""Rounds of the thread that may fail in a row, and seconds of pause after each."""
+
+_RETRY = 50
+"""Milliseconds between two tries to open the connection again."""
 
 _FLUSH_BUSY = 50
 """Milliseconds between two checks for new output while a cell runs."""
@@ -99,10 +110,15 @@ class RankLink:
     Args:
         rank: this rank.
         home: the world's directory.
+        key: of this process's own; see `own_key` of `nbcomm.node.processes.child`.
     """
 
-    def __init__(self, rank: int, home: WorldDir) -> None:
+    def __init__(self, rank: int, home: WorldDir, key: str) -> None:
         self.rank = rank
+        start, public, secret = key.split()
+        self._info = msgspec.structs.replace(
+            home.read_link(), client_public=public, client_secret=secret, name=rank_name(rank, int(start))
+        )
         self.home = home
         self.world = World(home.store_socket, home.board, home.mirror_socket, self._send, self._scope)
         captured = {name: home.captured(rank, name) for name in ("stdout", "stderr")}
@@ -123,7 +139,6 @@ class RankLink:
         self._termination: Termination | None = None
         self._footprint = Footprint()
         self._ending = Ending(lambda what: home.add_to_log(rank, what))
-        self._parent = os.getppid()
         self._heard_at_once: dict[type, Callable[[Any], None]] = {
             StatusRequest: self._hear_probe,
             IntrospectRequest: self._hear_question,
@@ -135,6 +150,7 @@ class RankLink:
         }
         self._look_at = 0.0  # when the link's thread looks for output, by `time.monotonic`
         self._said: tuple[int, int] | None = None  # how much of the captured files is in letters
+        self._unheard: deque[tuple[int, tuple[int, int]]] = deque()  # the same, behind which letter
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)  # noqa: FBT003 - positional only
@@ -177,9 +193,13 @@ class RankLink:
 
     def _send(self, message: FromRank, buffers: Sequence[Any] = (), run: int = 0) -> None:
         """Send a message exactly once; a later notebook needs it, too, if it is about a cell."""
+        self._say(message, buffers, run)
+        self._rouse()
+
+    def _say(self, message: FromRank, buffers: Sequence[Any] = (), run: int = 0) -> None:
+        """Keep a message for the link's thread, which is to be roused: it takes Python's lock from the main thread."""
         answers, output = isinstance(message, Done), isinstance(message, Output)
         self._letters.say(to_frames(message, buffers), run, output=output, asks=answers)
-        self._rouse()
 
     def _begin_cell(self, run: int, ranks: str) -> None:
         """Note a cell that begins, for a notebook that may come meanwhile."""
@@ -197,70 +217,98 @@ class RankLink:
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
             questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
+            taken: list[tuple[int, list[Item]]] = []
             with self._faults.beside("some of its output is lost", self._note_loss):
-                for run, items in self.capture.take(end=end):
-                    self._send(Output(run, items), run=max(run, 0))  # a callback's run is below 0
-                self._said = self.capture.taken
+                taken = self.capture.take(end=end)
+                said = self.capture.taken
+                for place, (run, items) in enumerate(taken, 1):
+                    # A callback's run is below 0.
+                    self._say(Output(run, items, said if place == len(taken) else None), run=max(run, 0))
+                    if place < len(taken):  # much leaves while the rest is packed
+                        self._rouse()
+                if said is not None and said != self._said:
+                    self._said = said
+                    self._unheard.append((self._letters.newest, said))
             for question in questions:
-                self._send(question)
+                self._say(question)
             if then is not None:
-                self._send_answer(*then)
+                self._say_answer(*then)
+            if taken or questions or then is not None:
+                self._rouse()
 
     def _note_loss(self, note: str) -> None:
         if len(self._untold) < _NOTES:
             self._untold[note] = None
 
-    def _send_answer(self, done: Done, buffers: Sequence[Any]) -> None:
+    def _say_answer(self, done: Done, buffers: Sequence[Any]) -> None:
         """Send an answer that the notebook waits for; if it cannot be sent, send that the request failed."""
         run = done.id if done.id == self._cell[0] else 0
         if run:  # what is lost between cells is told by the next one
             untold, self._untold = self._untold, {}
             done = msgspec.structs.replace(done, notes=[*done.notes, *untold])
         try:
-            self._send(done, buffers, run)
+            self._say(done, buffers, run)
         except Exception as error:  # noqa: BLE001 - what cannot be encoded may raise anything
             self._faults.log("an answer could not be sent", error)
             if done.blob is not None:
                 release(done.blob)
-            self._send(Done(done.id, done.seconds, failure(self.rank, error), broken=True), run=run)
+            self._say(Done(done.id, done.seconds, failure(self.rank, error), broken=True), run=run)
 
     # ── the link's thread ───────────────────────────────────────────────────────────────────────────
 
     def _serve_link(self) -> None:
-        end = AgentEnd(self.home.agent_socket, self._woken)
+        poller = zmq.Poller()
+        poller.register(self._woken, zmq.POLLIN)
+        end = NotebookEnd(zmq.Context(), self._info, poller)  # made here: a fork must not use its parent's
         try:
-            self._serve(end)
+            self._serve(end, poller)
         finally:  # it failed: the next try has a connection of its own
             end.close()
 
-    def _serve(self, end: AgentEnd) -> None:
-        alone_since = time.monotonic()
-        while True:
-            end.wait(self._until_output())
-            if end.connect():
-                self._letters.connect()
-            if end.connected:
-                alone_since = time.monotonic()
-                for _, frames in end.receive():
-                    self._hear(frames)
-            elif os.getppid() != self._parent and time.monotonic() - alone_since > self.home.read_lease():
-                # The fork server keeps the lease; without it, the agent; without both, each rank does.
-                self.home.remove()
-                os._exit(0)
-            with self._faults.beside("an interrupt could not be passed on"):
-                self._end_what_runs()
-                self._terminate()
-            with self._faults.beside("it could not be told what does not end"):
-                self._ending.look()
-            if self._assistant is not None:
-                with self._faults.beside("an answer to what was typed could not be ended"):
-                    self._assistant.look()
-            self._look_for_output()
-            said = self._said  # before the letters are taken, which are those that say it
-            for letter in self._letters.leaving(connected=end.connected):
-                end.send([encode(letter.header), *letter.frames], letter.kind)
-            if said is not None and self._letters.greeted and end.has_sent:
-                self.capture.note_said(said)
+    def _serve(self, end: NotebookEnd, poller: zmq.Poller) -> None:
+        self._alone_since, failed = time.monotonic(), list[str]()
+        while len(failed) < _ROUNDS:
+            before = len(failed)
+            with self._faults.beside("a round of the link failed", failed.append):
+                self._round(end, poller)
+            if len(failed) == before:
+                failed.clear()
+            else:
+                time.sleep(_BREATH)
+        raise RuntimeError(failed[-1])  # another connection may do better
+
+    def _round(self, end: NotebookEnd, poller: zmq.Poller) -> None:
+        """Wait until something happens, and handle it."""
+        ready = dict(poller.poll(_RETRY if end.closed else self._until_output()))
+        if self._woken.fileno() in ready:
+            self._woken.recv(4096)
+        self._hear_all(end, ready)
+        if end.connected:
+            self._alone_since = time.monotonic()
+        elif time.monotonic() - self._alone_since > self.home.read_lease() and not self._is_kept():
+            self.home.remove()
+            os._exit(0)
+        with self._faults.beside("an interrupt could not be passed on"):
+            self._end_what_runs()
+            self._terminate()
+        with self._faults.beside("it could not be told what does not end"):
+            self._ending.look()
+        if self._assistant is not None:
+            with self._faults.beside("an answer to what was typed could not be ended"):
+                self._assistant.look()
+        self._look_for_output()
+        for letter in self._letters.leaving(connected=end.connected):
+            end.send([encode(letter.header), *letter.frames])
+
+    def _is_kept(self) -> bool:
+        """Whether a daemon keeps the lease; without one, each rank does."""
+        with suppress(OSError):  # the directory is removed
+            seat = Seat(self.home.daemon_seat)
+            try:
+                return bool(seat.holder())
+            finally:
+                seat.close()
+        return False
 
     def _until_output(self) -> int:
         """Return the milliseconds until the next look for output; most rounds are about something else."""
@@ -277,25 +325,46 @@ class RankLink:
             with self._faults.beside("output could not be sent"):
                 self._send_output()
 
-    def _hear(self, frames: Sequence[Any]) -> None:
+    def _hear_all(self, end: NotebookEnd, ready: Mapping[Any, int]) -> None:
+        """Take what has come, and note whether the notebook is there."""
+        with self._faults.beside("it could not be looked whether a notebook is there"):
+            if end.closed:
+                end.open()
+            elif end.monitor in ready:
+                for there in end.looks_up():
+                    if there:
+                        self._letters.connect()
+                    else:  # what it has brought still counts
+                        self._hear_arrived(end)
+        if not end.closed and end.link in ready:
+            self._hear_arrived(end)
+        while self._unheard and self._unheard[0][0] <= self._letters.heard:
+            _, said = self._unheard.popleft()
+            self.capture.note_said(said)
+
+    def _hear_arrived(self, end: NotebookEnd) -> None:
+        for header, *rest in end.receive():
+            with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
+                piece = decode_piece(header.buffer)
+                frames = self._letters.arrive(piece, [frame.buffer for frame in rest])
+                if frames is not None:
+                    self._hear(piece, frames)
+
+    def _hear(self, header: Header, frames: Sequence[Any]) -> None:
         """Take a message, if it is the next one in the stream."""
-        header: Header | None = None
         message: ToRank | None = None
         lost = bytes_lost(frames)
-        with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError, IndexError):
-            header = decode_header(frames[0])
+        with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
+            # A newer notebook may have messages unknown to this version; each keeps its place in the stream.
             try:
-                # A newer notebook may have messages unknown to this version.
-                message = decode_to_rank(frames[1]) if not lost else None
+                message = decode_to_rank(frames[0]) if not lost else None
             except MemoryError:
-                lost = len(frames[1])
-        if header is None:
-            return
+                lost = len(frames[0])
         accepted = self._letters.hear(header, message)
         if accepted and message is not None:
-            self._take(message, frames[2:])
+            self._take(message, frames[1:])
         elif accepted and lost:
-            self._miss(*begins_with(frames[1]), lost)
+            self._miss(*begins_with(frames[0]), lost)
 
     def _meet(self) -> None:
         """Tell a notebook that is new here what only the one before it knew."""

@@ -1,7 +1,8 @@
-"""A client of a node whose agent is the test."""
+"""A client of a node whose daemon is the test."""
 
 from __future__ import annotations
 
+import itertools
 import queue
 import threading
 from collections.abc import Callable
@@ -9,16 +10,19 @@ from typing import Any
 
 from nbcomm.protocol import (
     Claim,
+    Exited,
     NodeHello,
     Obeyed,
     Order,
+    Processes,
     Ready,
     Report,
+    Started,
 )
 from nbcomm.world_dir import WorldDir
 
 from ..node.fake_agent import FakeAgent
-from ..node.served import PATIENCE, Client, Served, await_that
+from ..node.served import PATIENCE, Client, await_that
 
 READY = Ready(forks=True, gpus=0, why="")
 
@@ -38,14 +42,15 @@ class Told(Client):
 
 
 class Scripted:
-    """A client that has taken a world, whose agent is the test."""
+    """A client that has taken a world, whose daemon is the test."""
 
     def __init__(self) -> None:
         self.home = WorldDir.create()
-        self.home.forkserver_log.write_text("what the fork server said\n")
+        self.home.daemon_log.write_text("what the daemon said\n")
         self.client = Told(self.home, running=True)
         self.agents = [FakeAgent(self.home)]
         self._threads: list[threading.Thread] = []
+        self.version = 0
         self.given_up = threading.Event()
 
     @property
@@ -59,7 +64,7 @@ class Scripted:
         return order
 
     def greet(self, number: int = 1, *known: Report, store: int = 0) -> Claim:
-        """Say hello as an agent, and let the client claim the world."""
+        """Say hello as a daemon, and let the client claim the world."""
         self.agent.report(NodeHello(number, store))
         while not isinstance(claim := self.agent.order(), Claim):
             assert number == 1, claim  # it may have been connected before it said hello
@@ -67,15 +72,21 @@ class Scripted:
         return claim
 
     def replace(self) -> None:
-        """Let another agent take the place of the present one."""
+        """Let another daemon take the place of the present one."""
         self.agents.append(FakeAgent(self.home))
 
     def tell(self, *reports: Report) -> None:
         """Report, and wait until the client has done all that comes of it."""
-        before = len(self.client.heard)
-        for report in reports:
+        before, said = len(self.client.heard), list[Report]()
+        for is_row, rows in itertools.groupby(reports, lambda report: isinstance(report, Started | Exited)):
+            if is_row:  # of the table of processes, which has a version
+                self.version += 1
+                said.append(Processes(self.version, [*rows]))  # type: ignore[list-item]
+            else:
+                said += rows
+        for report in said:
             self.agent.report(report)
-        await_that(lambda: self.client.done >= before + len(reports), "it does not hear")
+        await_that(lambda: self.client.done >= before + len(said), "it does not hear")
 
     def later(self, work: Callable[[], object]) -> queue.Queue[object]:
         """Do something on a thread; return where its result, or error, will be."""
@@ -102,11 +113,3 @@ class Scripted:
         for thread in self._threads:
             thread.join(PATIENCE)
         self.home.remove()
-
-
-def kill_both(served: Served) -> None:
-    agent = served.agent
-    served.forkserver.suspend()  # or it might start another agent in between
-    agent.kill()
-    served.forkserver.kill()
-    served.await_end()

@@ -20,8 +20,8 @@ PLENTY = Machine(64, 1 << 42)
         (PLENTY._replace(memory=960 << 20), 10, "its 0.9 GiB of free memory are enough for 10"),
         (PLENTY._replace(cores=2), 128, "its 2 cores, with 64 ranks each, are enough for 128"),
         (PLENTY._replace(cores=1), 64, "its 1 core, with 64 ranks each, are enough for 64"),
-        (PLENTY._replace(tasks=100), 12, "the 100 processes and threads that may still begin (ulimit -u) are enough"),
-        (PLENTY._replace(files=1024), 488, "the 1024 files that a process may open (ulimit -n) are enough for 488"),
+        (PLENTY._replace(tasks=100), 10, "the 100 processes and threads that may still begin (ulimit -u) are enough"),
+        (PLENTY._replace(files=1024), 482, "the 1024 files that a process may open (ulimit -n) are enough for 482"),
     ],
 )
 def test_more_ranks_than_the_machine_holds_are_refused_with_the_figures(machine: Machine, most: int, why: str) -> None:
@@ -39,7 +39,7 @@ def test_all_reasons_are_said_and_the_least_is_advised() -> None:
         check(1000, Machine(2, 96 * 100 << 20, files=1024))
     assert str(refused.value).startswith(
         "1000 ranks do not fit into this machine: its 9.4 GiB of free memory are enough for 100, its 2 cores, with 64 "
-        "ranks each, are enough for 128, and the 1024 files that a process may open (ulimit -n) are enough for 488. "
+        "ranks each, are enough for 128, and the 1024 files that a process may open (ulimit -n) are enough for 482. "
         "Nothing was started. Write -n 100 or less, or add --oversubscribe"
     )
 

@@ -15,7 +15,6 @@ import pytest
 from nbcomm.launch import discovery
 from nbcomm.protocol import NodeStatus, Obeyed
 from nbcomm.protocol.codec import encode
-from nbcomm.protocol.framing import ANSWER, FramedSocket
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import WorldInfo
 
@@ -35,7 +34,7 @@ Serve = Callable[..., WorldDir]
 
 @pytest.fixture
 def serve(parent: Path) -> Iterator[Serve]:
-    """Make a world whose agent says one thing to all who come."""
+    """Make a world whose daemon says one thing to all who come."""
     with ExitStack() as stack:
 
         def make(name: str, says: bytes, started: float = 1.0) -> WorldDir:
@@ -43,13 +42,12 @@ def serve(parent: Path) -> Iterator[Serve]:
             home.path.mkdir()
             home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, started, "/home/me"))
             listener = stack.enter_context(socket.socket(socket.AF_UNIX))
-            listener.bind(os.fspath(home.agent_socket))
+            listener.bind(os.fspath(home.daemon_socket))
             listener.listen()
 
             def answer() -> None:
                 connection, _ = listener.accept()
                 with connection:
-                    connection.recv(4096)  # the question
                     connection.sendall(says)
 
             thread = threading.Thread(target=answer, daemon=True)
@@ -61,15 +59,7 @@ def serve(parent: Path) -> Iterator[Serve]:
 
 
 def status(holder: int = 0, alone: float = 12.0) -> bytes:
-    return framed(encode(NodeStatus(1, holder, alone, 60.0)))
-
-
-def framed(frame: bytes) -> bytes:
-    """What one message of this frame is on the wire."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        FramedSocket(ours).send([frame], ANSWER)
-        return theirs.recv(1 << 16)
+    return encode(NodeStatus(1, holder, alone, 60.0))
 
 
 def test_without_worlds_there_are_none(parent: Path) -> None:
@@ -85,9 +75,7 @@ def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> Non
     assert (newest.holder, oldest.left) == (4242, 48.0)
 
 
-@pytest.mark.parametrize(
-    "says", [b"", b"hello\n", b"\xff" * 64, status()[:-5], framed(b"\xff"), framed(encode(Obeyed(1)))]
-)
+@pytest.mark.parametrize("says", [b"", b"hello\n", b"\xff" * 64, status()[:-5], b"\xff", encode(Obeyed(1))])
 def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_PATIENCE", 0.5)
     serve("aaaa", says)
@@ -103,13 +91,13 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
     assert [world.home.id for world in discovery.find_worlds()] == ["aaaa"]
 
 
-def test_one_whose_agent_is_gone_is_passed_by(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_whose_daemon_is_gone_is_passed_by(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
     home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.fspath(home.agent_socket))  # and nobody listens
+        listener.bind(os.fspath(home.daemon_socket))  # and nobody listens
     assert discovery.find_worlds() == []
 
 
@@ -119,7 +107,7 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
     with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(os.fspath(home.agent_socket))
+        listener.bind(os.fspath(home.daemon_socket))
         listener.listen()
         silent: list[str] = []
         assert discovery.find_worlds(silent=silent) == []

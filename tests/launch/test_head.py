@@ -1,4 +1,4 @@
-"""The head's client, which holds the world: with a real node, and with a fake agent that says what the test wants."""
+"""The head's client, which holds the world: with a real node, and with a fake daemon that says what the test wants."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from nbcomm.errors import StateError
 from nbcomm.launch import head
 from nbcomm.launch.head import Head
 from nbcomm.launch.link import Link
-from nbcomm.launch.ways import forkserver_process
+from nbcomm.launch.ways import daemon_process
 from nbcomm.protocol import (
     Claim,
     NodeHello,
@@ -30,8 +30,8 @@ from nbcomm.protocol import (
 )
 from nbcomm.world_dir import WorldDir
 
-from ..node.served import PATIENCE, Served, agent_of, await_that, has_ended
-from .scripted import READY, Scripted, kill_both
+from ..node.served import PATIENCE, Served, await_that, daemon_of, has_ended
+from .scripted import READY, Scripted
 
 # ── the hold ──
 
@@ -82,7 +82,7 @@ def test_who_releases_a_world_lets_another_take_it(served: Served) -> None:
     assert second.exits.get(timeout=PATIENCE).pid == child.pid
 
 
-def test_an_agent_that_greets_while_the_link_is_made_is_claimed(
+def test_a_daemon_that_greets_while_the_link_is_made_is_claimed(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class SlowLink(Link):
@@ -96,7 +96,7 @@ def test_an_agent_that_greets_while_the_link_is_made_is_claimed(
 
     served.engine()
     monkeypatch.setattr(head, "Link", SlowLink)
-    assert served.attach().agents == 1
+    assert served.attach().daemons == 1
 
 
 def test_a_world_is_taken_up_where_nothing_can_be_written(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,7 +126,7 @@ def test_shutdown_tells_the_node_and_waits_until_it_is_done(scripted: Scripted) 
     assert not scripted.client.link._thread.is_alive()
 
 
-def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
+def test_a_shutdown_is_repeated_to_the_next_daemon(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
     first = scripted.take(Shutdown)
@@ -139,12 +139,12 @@ def test_a_shutdown_is_repeated_to_the_next_agent(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize("attached", [False, True])
-def test_where_both_were_killed_shutdown_ends_what_they_left(
+def test_where_it_was_killed_shutdown_ends_what_it_left(
     served: Served, monkeypatch: pytest.MonkeyPatch, attached: bool
 ) -> None:
     child = served.engine()
     client = served.attach() if attached else served.client
-    kill_both(served)
+    served.kill_daemon()
     served.home.write_children(b"[]")  # as where nothing could be written down
     assert child.is_running()
     waits, has_ended_within = list[float](), client._has_ended
@@ -158,13 +158,13 @@ def test_where_both_were_killed_shutdown_ends_what_they_left(
     assert 0.0 < sum(waits) <= 3.0, "longer than that nobody is waited for"
     await_that(lambda: has_ended(child), "it lives on")  # its memory is gone, the rest follows
     assert not served.home.path.exists()
-    assert agent_of(served.home) is None
+    assert daemon_of(served.home) is None
 
 
 def test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(forkserver_process.sys, "executable", "/nowhere/python")
+    monkeypatch.setattr(daemon_process.sys, "executable", "/nowhere/python")
     scripted.greet(1, READY)
     scripted.client.shutdown(timeout=0.1)
     assert not scripted.home.path.exists()
@@ -173,7 +173,7 @@ def test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end(
 def test_shutdown_harms_no_process_that_has_the_pid_of_a_rank(scripted: Scripted) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
-            scripted.home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid)]))
+            scripted.home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid, "")]))
             scripted.greet(1, READY, Started(9, "rank 9", stranger.pid))
             scripted.client.shutdown(timeout=0.1)
             assert stranger.poll() is None

@@ -1,15 +1,15 @@
-"""The link, alone: real sockets and keys, with a fake agent at the other end, and fake ranks behind it."""
+"""The link, alone: real sockets and keys, with a fake agent and fake ranks at the other ends."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import queue
 import socket
 import stat
-import statistics
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -23,6 +23,7 @@ from nbcomm.protocol import (
     Claim,
     Display,
     Done,
+    Exited,
     FromRank,
     Greet,
     Hello,
@@ -31,40 +32,27 @@ from nbcomm.protocol import (
     Obeyed,
     Output,
     Payload,
-    Poll,
+    Processes,
     Pull,
     Push,
     Report,
     StatusReply,
     StatusRequest,
     Text,
+    chunks,
 )
-from nbcomm.protocol.codec import decode_header, decode_order, decode_to_rank, encode, to_frames
-from nbcomm.protocol.framing import ANSWER
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, name_of, pack, unpack
+from nbcomm.protocol.chunks import CHUNK, WINDOW, Piece, Sending
+from nbcomm.protocol.codec import encode, to_frames
+from nbcomm.protocol.losses import answer_lost
+from nbcomm.protocol.nodes import Unsaid, UnsaidText, name_of
 from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import LinkInfo
 
-from ..node.fake_agent import PATIENCE, FakeAgent
-from ..node.ranks import Speaker
+from ..node.fake_agent import PATIENCE, FakeAgent, Peer
+from ..node.ranks import FakeRank
 
 Heard = tuple[int, FromRank, list[bytes]]
-
-
-class FakeRank(Speaker):
-    """A rank behind a fake agent."""
-
-    def __init__(self, rank: int, agent: FakeAgent, life: int = 0) -> None:
-        super().__init__(rank, 1000 + rank, life)
-        self.agent = agent
-
-    def put(self, header: bytes, frames: Sequence[Any], kind: int) -> None:
-        self.agent.send(Letter(self.rank, header, frames, kind == ANSWER))
-
-    def get(self) -> tuple[bytes, list[bytes]]:
-        letter = self.agent.next(self.rank)
-        return letter.header, [bytes(frame) for frame in letter.frames]
 
 
 class World:
@@ -77,6 +65,7 @@ class World:
         self.link = Link(self.home, self.reports.put)
         self.link.deliver_to(self.receive)
         self.agents: list[FakeAgent] = []
+        self.ranks: list[FakeRank] = []
 
     def receive(self, rank: int, message: FromRank, frames: Any) -> None:
         self.received.put((rank, message, [bytes(frame) for frame in frames]))
@@ -93,10 +82,15 @@ class World:
 
     def greeted(self, rank: int, life: int = 0) -> FakeRank:
         """A fake rank that the link knows."""
-        fake = FakeRank(rank, self.agent, life)
+        fake = self.rank(rank, life)
         fake.meet()
         assert self.next()[1] == Hello(rank, 1000 + rank, "host", 0, "2.13.0")
         return fake
+
+    def rank(self, rank: int, life: int = 0, info: LinkInfo | None = None) -> FakeRank:
+        """A fake rank that the link admits."""
+        self.ranks.append(FakeRank(rank, self.link, info or self.home.read_link(), life))
+        return self.ranks[-1]
 
     def next(self) -> Heard:
         return self.received.get(timeout=PATIENCE / 1000)
@@ -112,11 +106,15 @@ class World:
         """Close the link, and let another notebook open one."""
         self.link.close()
         self.link = Link(self.home, self.reports.put)
+        for rank in self.ranks:
+            self.link.admit(rank.rank, rank.start, rank.info.client_public)
         self.link.deliver_to(self.receive)
 
     def close(self) -> None:
         for agent in self.agents:
             agent.close()
+        for rank in self.ranks:
+            rank.wire.close()
         self.link.close()
         self.home.remove()
 
@@ -145,45 +143,69 @@ def test_each_rank_gets_its_own_messages_in_order(world: World) -> None:
         assert [rank.hear()[0] for _ in range(number, 50, 3)] == [Pull(i, ["x"]) for i in range(number, 50, 3)]
 
 
-def test_what_goes_to_all_travels_once(world: World) -> None:
-    ranks = [world.greeted(number) for number in range(4)]
-    blob = os.urandom(1 << 20)
-    parcels: list[list[bytes]] = []
-    plain = world.agent.socket.recv_multipart
+def test_what_is_large_travels_in_chunks_and_only_as_far_as_it_is_taken(world: World) -> None:
+    rank, quick = world.greeted(0), world.greeted(1)
+    big = os.urandom(1 << 20) * 64
+    world.link.send([0, 1], Push(1, Payload(b"pickle", [len(big)])), [big])
+    world.link.send([0, 1], Interrupt(1))
+    assert quick.hear()[1] == [big], "who reads waits for nobody"
+    assert quick.hear()[0] == Interrupt(1)
+    parts = []
+    while rank.wire.socket.poll(300):
+        parts.append(rank.wire.receive())
+    assert max(sum(map(len, part)) for part in parts) < CHUNK + 100
+    assert sum(sum(map(len, part)) for part in parts) < WINDOW + CHUNK
+    rank.reconnect()
+    rank.hello()
+    assert rank.hear()[1] == [big]
+    assert rank.hear()[0] == Interrupt(1)
 
-    def recording() -> list[bytes]:
-        parcels.append(plain())
-        return parcels[-1]
 
-    world.agent.socket.recv_multipart = recording  # type: ignore[method-assign]
-    world.link.send(range(4), Push(1, Payload(b"pickle", [len(blob)])), [blob])
-    assert [rank.hear()[1] for rank in ranks] == [[blob]] * 4
-    (parcel,) = parcels
-    assert len(parcel) == 3, "a list, the message, and its buffer"
+def test_questions_to_a_rank_that_reads_nothing_do_not_pile_up(world: World) -> None:
+    rank = world.greeted(0)
+    for question in range(100):
+        world.link.poll(question)
+        while world.link._words:  # the link's thread has its turn
+            time.sleep(0.001)
+    world.link.send([0], Interrupt(1))
+    questions = 0
+    while not isinstance(rank.hear()[0], Interrupt):
+        questions += 1
+    assert 1 <= questions <= 20
+    rank.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
+    assert isinstance(world.next()[1], StatusReply)
+    world.link.poll(7)
+    assert rank.hear()[0] == StatusRequest(7)
 
 
-def test_ranks_that_did_the_same_share_a_frame_and_each_has_its_own_times(world: World) -> None:
+def test_an_answer_for_which_the_notebook_has_no_memory_becomes_a_failure(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rank = world.greeted(2)
+    monkeypatch.setattr(chunks, "make_room", lambda size: memoryview(bytearray(size)) if size < 1000 else None)
+    rank.stream.out.add(to_frames(Done(7, 0.5, blob=Payload(b"p", [3 * CHUNK])), [b"x" * 3 * CHUNK]))
+    sending = Sending()
+    sending.add(rank.stream.out.take())
+    for header, frames in sending.leaving(rank.stream.header):
+        rank.put(encode(header), frames)
+    _, done, buffers = world.next()
+    assert isinstance(done, Done)
+    assert (done.id, done.seconds, done.failure, buffers) == (7, 0.5, answer_lost(2, 3 * CHUNK), [])
+    rank.say(Done(8))
+    assert world.next()[1] == Done(8)
+
+
+def test_ranks_that_did_the_same_are_read_once_and_each_has_its_own_times(world: World) -> None:
     def answer(number: int) -> Done:
         began = 1e9 + number
         steps = [CallRecord("barrier", "collective", "0", "0-3", seq, seq, began + seq, 2e9) for seq in range(3)]
         return Done(1, 0.5 + number, began=began, steps=steps)
 
     ranks = [world.greeted(number) for number in range(4)]
-    said = [(rank, rank.stream.header(sent), sent) for rank in ranks for sent in _sent(rank, answer(rank.rank))]
-    letters = [Letter(rank.rank, encode(header), sent.frames) for rank, header, sent in said]
-    assert len(pack(letters)) == 1 + 1 + 4
-    world.agent.send(*letters)
-    assert [world.next() for _ in ranks] == [(number, answer(number), []) for number in range(4)]
-
-
-def test_what_asks_is_marked(world: World) -> None:
-    world.greeted(0)
-    world.link.send([0], StatusRequest())
-    world.link.send([0], Pull(1, ["x"]))
-    world.link.send([0], Interrupt(1))
-    letters = [world.agent.next(0) for _ in range(3)]
-    marked = {type(decode_to_rank(letter.frames[0])): letter.asks for letter in letters}
-    assert marked == {StatusRequest: True, Pull: True, Interrupt: False}
+    for rank in ranks:
+        rank.say(answer(rank.rank))
+    heard = sorted((world.next() for _ in ranks), key=lambda each: each[0])
+    assert heard == [(number, answer(number), []) for number in range(4)]
 
 
 def _strangers() -> dict[str, dict[str, bytes]]:
@@ -204,7 +226,7 @@ def test_nobody_hears_a_stranger(world: World, who: str, refused_before: bool) -
         stranger.await_refusal()
     stranger.socket.setsockopt(zmq.SNDTIMEO, 0)
     with suppress(zmq.Again):  # once it is refused, its own ZeroMQ may take nothing more
-        FakeRank(5, stranger).hello()
+        stranger.send(encode(Header(0, 5, 0, 0, 0)), encode(Hello(5, 1, "", 0, "")))
         stranger.report(Obeyed(1))
     if not refused_before:
         stranger.await_refusal()
@@ -254,8 +276,7 @@ def _wiretap(world: World) -> Iterator[bytearray]:
 
 def test_a_recorded_connection_is_worth_nothing_played_back(world: World) -> None:
     with _wiretap(world) as recorded:
-        world.greeted(0)
-        world.agents.pop().close()
+        world.greeted(0).wire.close()
     assert b"CURVE" in recorded
     assert b"Hello" not in recorded, "what passes is encrypted"
     with socket.socket(socket.AF_UNIX) as raw:
@@ -313,8 +334,8 @@ def test_garbage_from_within_is_dropped_and_the_link_lives(world: World, frames:
     rank = world.greeted(0)
     rank.stream.out.add(frames)
     rank.pass_on()
-    rank.put(encode(rank.stream.header()), frames, 0)
-    world.agent.send(Letter(ITSELF, NO_HEADER, frames))
+    rank.put(encode(rank.stream.header()), frames)
+    world.agent.send(*(frames or [b""]))
     rank.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
     assert isinstance(world.next()[1], StatusReply)
     world.agent.report(Obeyed(5))
@@ -324,59 +345,100 @@ def test_garbage_from_within_is_dropped_and_the_link_lives(world: World, frames:
 @pytest.mark.parametrize("header", [b"", b"garbage", b"\x90", b"\x95\1\1\1\1\xa1x", b"\xff" * 100], ids=str)
 def test_a_header_that_is_none_harms_nobody(world: World, header: bytes) -> None:
     rank = world.greeted(0)
-    world.agent.send(Letter(0, header, [encode(Hello(0, 1, "", 0, ""))]), Letter(99, header, [b"x"]))
+    rank.put(header, [encode(Hello(0, 1, "", 0, ""))])
+    rank.put(header, [])
     rank.say(Done(1))
     assert world.next()[:2] == (0, Done(1))
 
 
-@pytest.mark.parametrize("parcel", [[b""], [b"garbage"], [b"\x91\x94\0\xc4\0\x91\5\xc2"], [b"\x91" * 5000]], ids=len)
-def test_what_is_no_parcel_harms_nobody(world: World, parcel: list[bytes]) -> None:
+@pytest.mark.parametrize("sizes", [[-1, 2], [1 << 50], [5], [0]], ids=str)
+def test_a_part_that_is_none_harms_nobody(world: World, sizes: list[int]) -> None:
     rank = world.greeted(0)
-    world.agent.socket.send_multipart(parcel)
+    for at in (0, 3):
+        rank.put(encode(Piece(0, rank.stream._life, 1, 0, 0, 0, sizes, at)), [b"x" * 100])
     rank.say(Done(1))
     assert world.next()[:2] == (0, Done(1))
 
 
-@pytest.mark.parametrize("name", [b"stranger", b"node", b"node1", b"rank0", b"\xff\xfe"])
-def test_who_has_the_keys_but_another_name_is_not_heard(world: World, name: bytes) -> None:
-    other = world.join(name=name)
-    FakeRank(9, other).hello()
-    other.report(Obeyed(1))
-    world.join()
-    friend = world.greeted(1)  # and nothing was heard before this
-    friend.say(Done(1))
+@pytest.mark.parametrize("name", [b"node0", b"rank0-1", b"\xff\xfe"])
+def test_a_rank_is_its_key_whatever_it_calls_itself(world: World, name: bytes) -> None:
+    """It cannot speak as another one, or as a node, nor does it get what is for these."""
+    first, second = world.greeted(0), world.greeted(1)
+    world.agent.report(Obeyed(0))
+    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(0)
+    liar = Peer(second.info, name=name.replace(b"rank0-1", first.info.name.encode()))
+    header = encode(first.stream.header())
+    liar.send(header, *to_frames(Hello(0, 1, "a lie", 0, "")))
+    liar.send(header, *to_frames(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0)))
+    liar.send(encode(Obeyed(1)))
+    second.say(Done(1))
     assert world.next()[:2] == (1, Done(1))
+    liar.send(header, *to_frames(Hello(1, 1, "the last", 0, "")))
+    assert world.next()[:2] == (1, Hello(1, 1, "the last", 0, "")), "and nothing was heard before this"
     assert world.reports.empty()
+    world.link.send([0], Pull(1, ["x"]))
+    world.link.order(Look(1))
+    assert first.hear()[0] == Pull(1, ["x"])
+    assert world.agent.order() == Look(1)
+    liar.close()
+
+
+def test_who_takes_the_place_of_a_rank_with_its_key_and_leaves_is_a_break_that_mends_itself(world: World) -> None:
+    rank = world.greeted(0)
+    thief = FakeRank(0, world.link, world.home.read_link(), life=rank.stream._life)
+    thief.wire.close()
+    world.link.admit(0, thief.start + 1, rank.info.client_public)
+    thief.wire = Peer(rank.info)
+    rank.reconnect()
+    rank.meet()
+    assert isinstance(world.next()[1], Hello)
+    thief.meet()
+    assert isinstance(world.next()[1], Hello)
+    world.link.send([0], Pull(1, ["x"]))
+    assert thief.hear()[0] == Pull(1, ["x"])
+    thief.wire.close()
+    world.link.send([0], Pull(2, ["y"]))
+    questions = itertools.count(1)
+    while not rank.wire.socket.poll(100):  # that the thief has gone is noticed a moment later
+        world.link.poll(next(questions))
+    assert rank.hear()[0] == Pull(1, ["x"]), "it lacks that, and asks for it"
+    assert rank.hear()[0] == Pull(2, ["y"])
+    rank.say(Done(1))
+    assert world.said() == Done(1)
+
+
+def test_a_process_that_nobody_wants_is_not_let_in_and_one_that_is_in_is_not_heard(world: World) -> None:
+    rank, other = world.greeted(0), world.greeted(1)
+    world.link.dismiss(0, rank.start - 1)  # of an earlier start
+    rank.say(Done(1))
+    assert world.next()[:2] == (0, Done(1))
+    world.link.dismiss(0, rank.start)
+    rank.say(Done(2))
+    rank.hello()
+    other.say(Done(3))
+    assert world.next()[:2] == (1, Done(3))
+    rank.reconnect()
+    rank.wire.await_refusal()
 
 
 def test_a_name_is_bound_to_its_key(world: World) -> None:
     """Another node's agent, which may connect, cannot speak as this one."""
     public, secret = zmq.curve_keypair()
-    world.link.add(1, public.decode(), world.reports.put)
+    second: queue.Queue[Report] = queue.Queue()
+    world.link.add(1, public.decode(), second.put)
     heard = world.link.heard()
-    plain, come = world.link._router.recv_multipart, threading.Semaphore(0)
-
-    def counting(*args: Any, **options: Any) -> Any:
-        parcel = plain(*args, **options)
-        come.release()
-        return parcel
-
-    world.link._router.recv_multipart = counting  # type: ignore[method-assign]
-    other = world.join(public=public, secret=secret)
-    other.report(Obeyed(1))
-    FakeRank(9, other).hello()
-    own = world.join(public=public, secret=secret, name=b"node1")
-    own.report(Obeyed(2))
-    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(2)
-    assert all(come.acquire(timeout=PATIENCE / 1000) for _ in range(3))
+    other = world.join(public=public, secret=secret, name=b"node0")
+    other.send(encode(Header(0, 5, 0, 0, 0)), encode(Hello(9, 1, "", 0, "")))
+    other.report(Obeyed(2))
+    assert second.get(timeout=PATIENCE / 1000) == Obeyed(2)
     assert world.link.heard() == heard
-    while world.agents:  # or the one with the same name might come back and take it again
-        world.agents.pop().close()
-    world.join()
+    world.agents.pop().close()
     friend = world.greeted(1)  # and nothing was heard before this
     friend.say(Done(1))
     assert world.next()[:2] == (1, Done(1))
     assert world.reports.empty()
+    world.join().report(Obeyed(3))
+    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(3)
     assert world.link.heard() > heard
 
 
@@ -396,14 +458,16 @@ def test_callbacks_that_fail_do_not_end_the_link(capsys: pytest.CaptureFixture[s
     link.deliver_to(receive)
     agent = FakeAgent(home)
     try:
-        rank = FakeRank(0, agent)
+        rank = FakeRank(0, link, home.read_link())
         rank.meet()
         rank.say(Done(1))
-        agent.report(Obeyed(1))
-        agent.send(*[Letter(ITSELF, NO_HEADER, [encode(Obeyed(n))]) for n in (2, 3)])
-        assert [heard.get(timeout=PATIENCE / 1000) for _ in range(5)][1:] == [Done(1), *map(Obeyed, (1, 2, 3))]
+        assert [heard.get(timeout=PATIENCE / 1000) for _ in range(2)][1:] == [Done(1)]
+        for n in (1, 2, 3):
+            agent.report(Obeyed(n))
+        assert [heard.get(timeout=PATIENCE / 1000) for _ in range(3)] == [*map(Obeyed, (1, 2, 3))]
     finally:
         agent.close()
+        rank.wire.close()
         link.close()
         home.remove()
     said = capsys.readouterr().err
@@ -415,101 +479,132 @@ def test_callbacks_that_fail_do_not_end_the_link(capsys: pytest.CaptureFixture[s
 
 
 def test_orders_reach_the_agent_and_its_reports_the_callback(world: World) -> None:
-    world.greeted(0)
+    world.agent.report(Obeyed(1))
+    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(1)
     for order in (Claim(1, 2, 3.0), Look(4)):
         world.link.order(order)
-        letter = world.agent.next(ITSELF)
-        assert decode_order(letter.frames[0]) == order
-        assert (letter.header, letter.asks) == (NO_HEADER, False)
+        assert world.agent.order() == order
     world.agent.report(Obeyed(4))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(4)
 
 
 def test_without_an_agent_orders_are_lost(world: World) -> None:
-    plain, lost = world.link._router.send_multipart, threading.Event()
+    plain, lost = world.link._post, threading.Event()
 
-    def sending(*args: Any, **options: Any) -> None:
-        plain(*args, **options)
+    def sending(*args: Any) -> None:
+        plain(*args)
         lost.set()
 
-    world.link._router.send_multipart = sending  # type: ignore[method-assign]
+    world.link._post = sending  # type: ignore[method-assign]
     world.link.order(Look(1))
     assert lost.wait(PATIENCE / 1000)  # or the agent might be there before the link's thread has its turn
-    world.greeted(0)
+    world.agent.report(Obeyed(1))
+    world.reports.get(timeout=PATIENCE / 1000)
     world.link.order(Look(2))
     assert world.agent.order() == Look(2)
 
 
 def test_it_is_known_when_the_agent_was_heard_last(world: World) -> None:
-    rank = world.greeted(0)
     before = world.link.heard()
-    rank.say(Done(1))
-    world.next()
+    world.agent.report(Obeyed(1))
+    world.reports.get(timeout=PATIENCE / 1000)
     assert before < world.link.heard() <= time.monotonic()
 
 
 # ── polls ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def polled(world: World, question: int) -> dict[int, Header]:
-    """Let the link poll; return the headers that it gives the agent for that."""
-    known = len(world.agent.parcels)
-    world.link.poll(question)
-    assert world.agent.order() == Poll(question)
-    # The link's thread may have had a turn between the headers and the order: then they are in two parcels.
-    letters = [letter for parcel in world.agent.parcels[known:] for letter in parcel]
-    return {letter.rank: decode_header(letter.header) for letter in letters if not letter.frames}
-
-
-def test_a_poll_is_one_order_however_many_ranks_there_are(world: World) -> None:
-    for rank in range(8):
-        world.greeted(rank)
-    assert polled(world, 1) == {}
-    assert polled(world, 2) == {}
-
-
-def test_before_a_poll_the_ranks_that_have_said_something_are_told_that_it_was_heard(world: World) -> None:
+def test_a_poll_asks_each_rank_that_is_listened_to(world: World) -> None:
     ranks = [world.greeted(number) for number in range(3)]
-    ranks[1].say(Done(1))
-    ranks[1].say(Done(2))
-    ranks[2].say(Done(1))
-    for _ in range(3):
-        world.next()
-    assert {rank: header.heard for rank, header in polled(world, 1).items()} == {1: 2, 2: 1}
-    assert polled(world, 2) == {}
+    world.link.dismiss(1, ranks[1].start)
+    world.link.poll(5)
+    assert [ranks[number].hear()[0] for number in (0, 2)] == [StatusRequest(5)] * 2
+    assert ranks[1].wire.silent()
 
 
-def test_before_a_poll_all_ranks_are_told_what_is_settled_now(world: World) -> None:
-    for rank in range(3):
-        world.greeted(rank)
-    world.link.settled = 7
-    assert {rank: header.settled for rank, header in polled(world, 1).items()} == dict.fromkeys(range(3), 7)
-    assert polled(world, 2) == {}
-
-
-def test_a_poll_comes_behind_what_was_sent_before(world: World) -> None:
+def test_by_a_poll_a_rank_learns_what_was_heard_of_it_what_is_settled_and_what_it_lacks(world: World) -> None:
     rank = world.greeted(0)
+    rank.say(Done(1))
+    rank.say(Done(2))
+    for _ in range(2):
+        world.next()
+    world.link.settled = 7
     world.link.send([0], Pull(1, ["x"]))
     world.link.poll(1)
-    assert world.agent.order() == Poll(1)
-    letters = [letter for parcel in world.agent.parcels for letter in parcel]
-    kinds = [decode_to_rank(letter.frames[0]) for letter in letters if letter.frames and letter.rank != ITSELF]
-    assert kinds[-1] == Pull(1, ["x"])
-    assert letters[-1].rank == ITSELF
-    assert rank.hear()[0] == Pull(1, ["x"])
+    (first, pull, _), (second, question, _) = rank.receive(), rank.receive()
+    assert (first.heard, first.settled, pull) == (2, 7, Pull(1, ["x"]))
+    assert (second.heard, second.settled, second.after, question) == (2, 7, 1, StatusRequest(1))
 
 
-def test_before_each_poll_a_rank_is_told_of_what_it_has_not_heard(world: World) -> None:
+def test_that_a_rank_has_ended_is_heard_behind_what_it_has_said(world: World) -> None:
     rank = world.greeted(0)
-    world.greeted(1)
-    world.link.send([0], Pull(1, ["x"]))
-    for question in range(2):
-        assert {number: header.after for number, header in polled(world, question).items()} == {0: 1}
-    assert rank.hear()[0] == Pull(1, ["x"])
-    rank.say(Done(1))
+    seen: list[object] = []
+    world.agent.report(Obeyed(1))
+    world.reports.get(timeout=PATIENCE / 1000)
+    stuck, held = threading.Event(), threading.Event()
+
+    def report(report: Report) -> None:
+        if report == Obeyed(2):
+            stuck.set()
+            held.wait(PATIENCE / 1000)
+        else:
+            seen.append(report)
+
+    world.link._nodes[0].report = report
+    world.link.deliver_to(lambda _, message, __: seen.append(message))
+    world.agent.report(Obeyed(2))
+    assert stuck.wait(PATIENCE / 1000)
+    ended = Processes(1, [Exited(rank.start, "rank 0", 1000, 1)])
+    world.agent.report(ended)
+    for number in range(20):
+        rank.say(Done(number))
+    time.sleep(0.3)  # until the system has brought all: the link reads it in one turn
+    held.set()
+    deadline = time.monotonic() + PATIENCE / 1000
+    while len(seen) < 21 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert seen == [*map(Done, range(20)), ended]
+
+
+@pytest.mark.parametrize(("taken", "shown"), [((0, 0), "abcdef"), ((5, 0), "cdef"), ((9, 9), None), ((2, 0), "abcdef")])
+def test_of_the_last_text_of_a_rank_that_is_shown_which_was_not_heard_from_itself(
+    world: World, taken: tuple[int, int], shown: str | None
+) -> None:
+    rank = world.greeted(0)
+    rank.say(Output(5, [Text("stdout", "x")], taken))
     world.next()
-    assert list(polled(world, 3)) == [0], "it is told that its answer was heard"
-    assert polled(world, 4) == {}
+    unsaid = Unsaid(5, [UnsaidText("stdout", 3, 3, b"abcdef"), UnsaidText("stderr", 0, 0, b"")])
+    output = world.link.unheard(0, unsaid)
+    assert output == (None if shown is None else Output(5, [Text("stdout", shown)]))
+
+
+def test_what_cannot_be_sent_to_one_rank_is_sent_to_none(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    ranks = [world.greeted(0), world.greeted(1)]
+
+    def failing(*_: object, **__: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.link._end(1).stream.out, "add", failing)
+        with pytest.raises(MemoryError):
+            world.link.send_each({0: Pull(1, ["x"]), 1: Pull(1, ["x"])})
+    world.link.send([0, 1], Pull(2, ["x"]))
+    assert [rank.hear()[0] for rank in ranks] == [Pull(2, ["x"])] * 2
+
+
+def test_what_cannot_be_read_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    told: queue.Queue[str] = queue.Queue()
+    world.link.tell = told.put
+    rank = world.greeted(0)
+    monkeypatch.setattr("nbcomm.launch.link.decode_from_rank", failing)
+    rank.say(Output(5, [Text("stdout", "x")]))
+    assert told.get(timeout=PATIENCE / 1000) == "a message could not be taken: RuntimeError: on purpose."
+    assert "on purpose" in capsys.readouterr().err
 
 
 # ── the streams ─────────────────────────────────────────────────────────────────────────────────────
@@ -520,7 +615,6 @@ def test_what_is_sent_before_the_rank_is_there_reaches_it_when_it_is(world: Worl
     for n in range(3):
         world.link.send([7, 1], Pull(n, ["x"]))
     assert [friend.hear()[0] for _ in range(3)] == [Pull(n, ["x"]) for n in range(3)]
-    assert all(letter.rank != 7 for parcel in world.agent.parcels for letter in parcel)
     late = world.greeted(7)
     assert [late.hear()[0] for _ in range(3)] == [Pull(n, ["x"]) for n in range(3)]
 
@@ -562,7 +656,7 @@ def test_what_a_rank_says_is_delivered_once_and_in_order(world: World) -> None:
     rank.say(Done(1))
     again = [(rank.stream.header(sent), sent) for sent in _sent(rank, Done(2), Done(3))]
     for header, sent in (*again, *again):
-        rank.put(encode(header), sent.frames, 0)
+        rank.put(encode(header), sent.frames)
     rank.say(Done(4))
     assert [world.next()[1] for _ in range(4)] == [Done(n) for n in range(1, 5)]
     assert world.received.empty()
@@ -571,7 +665,7 @@ def test_what_a_rank_says_is_delivered_once_and_in_order(world: World) -> None:
 def _sent(rank: FakeRank, *messages: Done) -> list[Any]:
     """Number messages, and do not send them."""
     for message in messages:
-        rank.stream.out.add(to_frames(message), asks=True)
+        rank.stream.out.add(to_frames(message))
     return rank.stream.out.take()
 
 
@@ -608,32 +702,16 @@ def test_after_a_break_both_send_again_what_the_other_lacks(world: World) -> Non
     assert rank.hear()[0] == Pull(1, ["x"])
     rank.say(Done(1))
     assert world.next()[1] == Done(1)
-    world.agents.pop().close()  # and with it is lost:
+    rank.wire.close()  # and with it is lost:
     for n in (2, 3):
         world.link.send([0], Pull(n, ["x"]))
-    rank.agent = world.join()
     _sent(rank, Done(11), Done(12))
-    world.agent.report(Obeyed(1))
-    world.reports.get(timeout=PATIENCE / 1000)
-    world.link.greet()
+    rank.reconnect()
     rank.hello()
     assert [rank.hear()[0] for _ in range(2)] == [Pull(n, ["x"]) for n in (2, 3)]
     while not rank.take():  # a slow link has sent both by the new agent, before it greeted
         pass
     assert [world.said() for _ in range(2)] == [Done(11), Done(12)]
-
-
-def test_all_that_are_known_are_greeted_when_the_agent_is_another(world: World) -> None:
-    ranks = [world.greeted(number) for number in range(3)]
-    world.join()
-    world.agent.report(Obeyed(1))
-    world.reports.get(timeout=PATIENCE / 1000)
-    world.link.greet()
-    for rank in ranks:
-        rank.agent = world.agent
-        header, message, _ = rank.receive()
-        assert message == Greet(asks=True)
-        assert rank.stream.greet(header)
 
 
 def test_ranks_of_another_notebook_are_met(world: World) -> None:
@@ -644,11 +722,12 @@ def test_ranks_of_another_notebook_are_met(world: World) -> None:
     before = world.link._epoch
     world.come_back()
     assert world.link._epoch > before
-    world.agents.pop().close()
-    rank.agent = world.join()
-    world.agent.report(Obeyed(1))
-    world.reports.get(timeout=PATIENCE / 1000)
-    assert world.agent.silent(), "it knows of no rank"
+    rank.reconnect()
+    rank.put(b"here", [])
+    other = world.greeted(1)  # and that was read before
+    other.say(Done(9))
+    assert world.said() == Done(9)
+    assert rank.wire.silent(), "it knows of no rank"
     world.link.meet([0])
     header, message, _ = rank.receive()
     assert (message, header.life, header.epoch) == (Greet(asks=True), 0, world.link._epoch)
@@ -694,7 +773,6 @@ def test_a_process_takes_the_place_of_another(world: World) -> None:
 
 def test_what_was_sent_to_a_process_that_has_ended_is_forgotten(world: World) -> None:
     first = world.greeted(0, life=1)
-    first.agent.silent()
     world.link.lose(0)
     first.say(Done(1))
     world.link.send([0], Pull(2, ["of the second"]))
@@ -712,28 +790,6 @@ def test_what_waits_for_a_process_that_never_came_is_forgotten_with_it(world: Wo
     assert rank.hear()[0] == Pull(2, ["of the second"])
 
 
-def test_only_the_present_process_of_a_rank_is_heard() -> None:
-    home = WorldDir.create()
-    received: queue.Queue[tuple[int, FromRank]] = queue.Queue()
-    link = Link(home, lambda _: None, lambda rank, pid: (rank, pid) == (3, 1003))
-    link.deliver_to(lambda rank, message, _: received.put((rank, message)))
-    agent = FakeAgent(home)
-    try:
-        for rank in (2, 3):
-            FakeRank(rank, agent).hello()
-        FakeRank(3, agent, life=5).tell(Hello(3, 77, "", 0, ""))
-        present = FakeRank(3, agent)
-        present.meet()
-        present.say(Done(1))
-        heard = [received.get(timeout=PATIENCE / 1000) for _ in range(3)]
-        assert [rank for rank, _ in heard] == [3] * 3
-        assert heard[-1] == (3, Done(1))
-    finally:
-        agent.close()
-        link.close()
-        home.remove()
-
-
 def test_until_somebody_wants_them_messages_stay_with_their_ranks(world: World) -> None:
     rank = world.greeted(0)
     world.link.deliver_to(None)
@@ -743,7 +799,7 @@ def test_until_somebody_wants_them_messages_stay_with_their_ranks(world: World) 
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(1), "reports are for another one"
     assert world.received.empty()
     world.link.deliver_to(world.receive)
-    world.link.greet()
+    world.link.meet([])
     world.link.send([0], StatusRequest())
     assert rank.hear()[0] == StatusRequest()
     assert [world.said() for _ in range(3)] == [Done(n) for n in range(3)]
@@ -753,9 +809,9 @@ def test_until_somebody_wants_them_messages_stay_with_their_ranks(world: World) 
 
 
 def test_an_agent_that_was_replaced_takes_over_its_name(world: World) -> None:
-    world.greeted(0)
-    world.join()
-    world.greeted(1)
+    for _ in range(2):
+        world.join().report(Obeyed(1))
+        world.reports.get(timeout=PATIENCE / 1000)
     world.link.order(Look(1))
     assert world.agent.order() == Look(1)
 
@@ -765,8 +821,8 @@ def test_the_keys_are_kept_for_the_next_notebook(world: World) -> None:
     info = world.home.read_link()
     world.come_back()
     assert world.home.read_link() == info
-    world.agent.await_refusal()  # what it sent on the old connection now would be lost with it
-    rank.meet()  # the agent has connected by itself
+    rank.wire.await_refusal()  # what it sent on the old connection now would be lost with it
+    rank.meet()  # it has connected by itself
     world.next()
     world.link.send([0], Pull(1, []))
     assert rank.hear()[0] == Pull(1, [])
@@ -775,6 +831,8 @@ def test_the_keys_are_kept_for_the_next_notebook(world: World) -> None:
 def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     world = World()
     rank = world.greeted(0)
+    world.agent.report(Obeyed(1))
+    world.reports.get(timeout=PATIENCE / 1000)
     world.link.send([0], StatusRequest())
     world.link.order(Look(1))
     thread = world.link._thread
@@ -822,7 +880,6 @@ class Second:
 
     def introduce(self) -> None:
         self.world.link.add(1, self.info.client_public, self.reports.put)
-        self.world.link.place([1], 1)
 
     def join(self) -> FakeAgent:
         self.world.agents.append(FakeAgent(self.world.home, self.info))
@@ -831,18 +888,18 @@ class Second:
 
 @pytest.fixture
 def two(world: World) -> tuple[World, FakeRank, Second, FakeRank]:
-    """A world of two nodes with a rank each; what they were greeted with is read."""
-    head = world.join()
+    """A world of two nodes with a rank each, whose hellos are read."""
+    world.join()
     second = Second(world)
-    ranks = FakeRank(0, head), FakeRank(1, second.agent)
+    ranks = world.rank(0), world.rank(1, info=second.info)
     for rank in ranks:
         rank.meet()
         assert world.next()[0] == rank.rank
     return world, ranks[0], second, ranks[1]
 
 
-def test_each_node_gets_what_is_for_its_ranks(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
-    world, first, second, other = two
+def test_ranks_anywhere_speak_for_themselves(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
+    world, first, _, other = two
     world.link.send([0, 1], Pull(1, ["x"]))
     world.link.send([1], StatusRequest())
     assert first.hear()[0] == Pull(1, ["x"])
@@ -850,46 +907,23 @@ def test_each_node_gets_what_is_for_its_ranks(two: tuple[World, FakeRank, Second
     for rank in (other, first):
         rank.say(Done(1))
         assert world.next()[:2] == (rank.rank, Done(1))
-    assert {letter.rank for parcel in first.agent.parcels for letter in parcel} == {0}
-    assert {letter.rank for parcel in second.agent.parcels for letter in parcel} == {1}
 
 
 def test_orders_and_reports_are_of_one_node(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
-    world, first, second, _ = two
+    world, _, second, _ = two
+    first = world.agents[0]
+    first.report(Obeyed(0))
+    assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(0)
     heard = world.link.heard()
-    world.link.order(Look(1), node=1)
-    assert second.agent.order() == Look(1)
     second.agent.report(Obeyed(1))
     assert second.reports.get(timeout=PATIENCE / 1000) == Obeyed(1)
+    world.link.order(Look(1), node=1)
+    assert second.agent.order() == Look(1)
     assert world.link.heard(1) > heard == world.link.heard()
     world.link.order(Look(2))
-    assert first.agent.order() == Look(2)
+    assert first.order() == Look(2)
     assert world.reports.empty()
     assert second.agent.silent()
-
-
-def test_a_poll_is_one_order_to_each_node(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
-    world, first, second, _ = two
-    world.link.poll(7)
-    assert first.agent.order() == second.agent.order() == Poll(7)
-
-
-def test_a_node_speaks_for_its_own_ranks_only(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
-    world, first, second, other = two
-    liar, stranger = FakeRank(0, second.agent, life=9), FakeRank(5, second.agent)
-    for lie in (liar, stranger):
-        lie.hello()
-    first.say(Done(1))
-    other.say(Done(1))
-    assert sorted([world.next()[:2], world.next()[:2]]) == [(0, Done(1)), (1, Done(1))]
-    assert world.received.empty()
-
-
-def test_a_node_that_is_another_one_greets_its_own_ranks(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
-    world, first, _, other = two
-    world.link.greet(1)
-    assert other.receive()[1] == Greet(asks=True)
-    assert first.agent.silent()
 
 
 def test_the_next_notebook_listens_where_the_last_one_did(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
@@ -897,8 +931,8 @@ def test_the_next_notebook_listens_where_the_last_one_did(two: tuple[World, Fake
     world.come_back()
     second.introduce()
     assert world.link.listen(second.address) == second.address
-    second.agent.await_refusal()
-    other.meet()  # its agent has connected by itself
+    other.wire.await_refusal()
+    other.meet()  # it has connected by itself
     assert world.next()[0] == 1
     world.link.send([1], Pull(1, []))
     assert other.hear()[0] == Pull(1, [])
@@ -932,37 +966,3 @@ def test_the_keys_are_for_this_user_alone(world: World) -> None:
     assert stat.S_IMODE(world.home.link_file.stat().st_mode) == 0o600
     assert stat.S_IMODE(world.home.path.stat().st_mode) == 0o700
     assert not list(Path(world.home.path).glob("*.part"))
-
-
-@pytest.mark.parametrize("size", [1, 4, 8, 32])
-def test_round_trips(world: World, size: int, capsys: pytest.CaptureFixture[str]) -> None:
-    ranks = [world.greeted(number) for number in range(size)]
-    stopped = threading.Event()
-
-    def answer() -> None:
-        while not stopped.is_set():
-            if world.agent.socket.poll(50):
-                unpacked = unpack(world.agent.socket.recv_multipart())
-                letters = []
-                for letter in unpacked:
-                    ranks[letter.rank].stream.out.add(to_frames(Done(1)), asks=True)
-                    (sent,) = ranks[letter.rank].stream.out.take()
-                    header = encode(ranks[letter.rank].stream.header(sent))
-                    letters.append(Letter(letter.rank, header, sent.frames, asks=True))
-                world.agent.send(*letters)
-
-    thread = threading.Thread(target=answer)
-    thread.start()
-    took = []
-    try:
-        for _ in range(50):
-            began = time.perf_counter()
-            world.link.send(range(size), StatusRequest())
-            assert {world.next()[0] for _ in range(size)} == set(range(size))
-            took.append(time.perf_counter() - began)
-    finally:
-        stopped.set()
-        thread.join()
-    with capsys.disabled():
-        median = statistics.median(took) * 1e3
-        print(f"\nround trip of the link, {size} ranks behind a fake agent: median {median:.2f} ms")

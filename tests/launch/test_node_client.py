@@ -1,4 +1,4 @@
-"""The notebook's client of a node: with a real node, and with a fake agent that says what the test wants."""
+"""The notebook's client of a node: with a real node, and with a fake daemon that says what the test wants."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import os
 import queue
 import signal
 import threading
-from contextlib import suppress
+import time
 from pathlib import Path
 
 import psutil
@@ -16,13 +16,13 @@ from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import node_client, orders
 from nbcomm.launch.node_client import start_all
 from nbcomm.launch.process_table import Process
-from nbcomm.launch.ways import forkserver_process
+from nbcomm.launch.ways import daemon_process
 from nbcomm.node.processes.resources import usable_cores
 from nbcomm.protocol import (
     Claim,
+    Cleared,
     Exited,
     Failed,
-    ForkServerEnded,
     LogTail,
     Look,
     NodeHello,
@@ -33,18 +33,17 @@ from nbcomm.protocol import (
     Signal,
     Start,
     Started,
-    Unwatched,
 )
-from nbcomm.protocol.parcels import HEAD
+from nbcomm.protocol.nodes import HEAD
 from nbcomm.world_dir import HOME_VARIABLE
 
 from ..node.served import PATIENCE, Served, await_that
-from .scripted import READY, Scripted, kill_both
+from .scripted import READY, Scripted
 
 # ── claims ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_each_agent_that_greets_is_claimed_with_the_lease(scripted: Scripted) -> None:
+def test_each_daemon_that_greets_is_claimed_with_the_lease(scripted: Scripted) -> None:
     scripted.client.set_lease(77.0)
     first = scripted.greet()
     assert (first.pid, first.lease) == (os.getpid(), 77.0)
@@ -58,20 +57,20 @@ def test_each_agent_that_greets_is_claimed_with_the_lease(scripted: Scripted) ->
     third = scripted.greet(2)
     assert third.lease == 88.0
     assert first.number < second.number < third.number
-    assert scripted.client.agents == 2
+    assert scripted.client.daemons == 2
 
 
-def test_an_agent_that_greets_anew_is_no_other(scripted: Scripted) -> None:
+def test_a_daemon_that_greets_anew_is_no_other(scripted: Scripted) -> None:
     for _ in range(2):
         scripted.greet(5)
-    assert scripted.client.agents == 1
+    assert scripted.client.daemons == 1
     assert not scripted.client.replaced.is_set()
     scripted.greet(6)
-    assert scripted.client.agents == 2
+    assert scripted.client.daemons == 2
     assert scripted.client.replaced.wait(PATIENCE)
 
 
-def test_who_fails_over_another_agent_does_not_keep_the_client_from_it(
+def test_who_fails_over_another_daemon_does_not_keep_the_client_from_it(
     scripted: Scripted, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail() -> None:
@@ -96,8 +95,8 @@ def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted
     scripted.client.wait_claimed(PATIENCE)
 
 
-def test_it_is_ready_when_the_fork_server_is_and_the_world_is_claimed(scripted: Scripted) -> None:
-    with pytest.raises(StartError, match=r"did not start within 0\.1 s\. Its log ends:\nwhat the fork server said"):
+def test_it_is_ready_when_the_zygote_is_and_the_world_is_claimed(scripted: Scripted) -> None:
+    with pytest.raises(StartError, match=r"did not start within 0\.1 s\. Its log ends:\nwhat the daemon said"):
         scripted.client.wait_ready(0.1)
     scripted.agent.report(NodeHello(1, 0))
     claim = scripted.take(Claim)
@@ -106,8 +105,6 @@ def test_it_is_ready_when_the_fork_server_is_and_the_world_is_claimed(scripted: 
         scripted.client.wait_ready(0.1)
     scripted.tell(Obeyed(claim.number))
     assert scripted.client.wait_ready(PATIENCE) == READY
-    scripted.tell(ForkServerEnded())
-    assert scripted.client.gone
 
 
 def test_who_waits_may_give_up(scripted: Scripted) -> None:
@@ -143,7 +140,7 @@ def test_a_start_that_fails_is_told_in_words(scripted: Scripted) -> None:
     assert scripted.client.processes == {}
 
 
-def test_orders_that_are_not_answered_are_given_to_the_next_agent_and_no_others(scripted: Scripted) -> None:
+def test_orders_that_are_not_answered_are_given_to_the_next_daemon_and_no_others(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     started, tail = scripted.start(), scripted.later(lambda: scripted.client.log_tail("rank 3", 7))
     orders = {type(order): order for order in (scripted.agent.order(), scripted.agent.order())}
@@ -230,15 +227,15 @@ def test_a_start_that_takes_too_long_is_given_up(scripted: Scripted, monkeypatch
     assert isinstance(scripted.take(Signal), Signal)
 
 
-def test_a_start_ends_when_the_fork_server_does(scripted: Scripted) -> None:
+def test_a_start_ends_when_the_daemon_does(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     scripted.greet(1, READY)
     result = scripted.start()
     scripted.take(Start)
-    scripted.tell(ForkServerEnded())
-    assert isinstance(result.get(timeout=PATIENCE), StartError)
-    with pytest.raises(StartError, match="The fork server of this world has ended"):
-        scripted.client.start("rank 0", "engine", [], environment={})
-    scripted.tell(READY)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(scripted.client), "gone", True)
+        assert isinstance(result.get(timeout=PATIENCE), StartError)
+        with pytest.raises(StartError, match="The daemon of this world has ended"):
+            scripted.client.start("rank 0", "engine", [], environment={})
     result = scripted.start()
     assert isinstance(scripted.take(Signal), Signal), "for the first one"
     order = scripted.take(Start)
@@ -257,7 +254,7 @@ def start_two(scripted: Scripted) -> queue.Queue[object]:
     return scripted.later(start)
 
 
-def test_all_starts_are_ordered_before_the_first_is_answered_and_again_from_another_agent(scripted: Scripted) -> None:
+def test_all_starts_are_ordered_before_the_first_is_answered_and_again_to_another_daemon(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     result = start_two(scripted)
     orders = [scripted.take(Start), scripted.take(Start)]
@@ -394,10 +391,10 @@ def test_the_node_serves_the_store(served: Served) -> None:
     assert path.is_socket()
     assert served.client.meeting.store == 1
     served.engine()
-    served.agent.kill()
-    await_that(lambda: served.client.agents == 2, "no other agent comes")
-    with served.client._changed:  # both are noted under it
-        assert served.client.meeting.store == 0, "it went with the agent"
+    served.kill_daemon()
+    served.client.launch()
+    served.await_daemons(2)
+    assert served.client.meeting.store == 0, "it went with the daemon"
     served.client.meeting.serve_store(1)
     served.home.store_socket(2).mkdir()
     with pytest.raises(StateError, match=r"could not serve the ranks' store: .*Is a directory.*%distributed heal"):
@@ -461,46 +458,112 @@ def test_who_fails_over_an_end_is_told_of_the_next(scripted: Scripted, capsys: p
     assert "on purpose" in capsys.readouterr().err
 
 
-def test_it_is_known_what_nobody_watches_until_it_ends_or_is_another(scripted: Scripted) -> None:
-    whys = [Unwatched(n, f"rank {n}", "why") for n in range(3)]
-    scripted.greet(1, READY, *(Started(n, f"rank {n}", n) for n in range(3)), *whys)
-    assert scripted.client.unwatched == {"rank 0": "why", "rank 1": "why", "rank 2": "why"}
-    scripted.tell(Exited(0, "rank 0", 0, None), Started(9, "rank 1", 9))
-    await_that(lambda: scripted.client.unwatched == {"rank 2": "why"}, "it is not known")
+def test_a_node_that_has_ended_is_lost_for_what_a_scheduler_says_of_it(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60))
+    asked: list[float] = []
+
+    def doubt() -> float:
+        asked.append(PATIENCE)
+        return PATIENCE
+
+    monkeypatch.setattr(scripted.client, "doubt", doubt)
+    scripted.tell(Cleared())
+    assert asked == [PATIENCE]
+    assert scripted.client.lost == ""
+    scripted.client.lose("was taken back: Slurm job 1 was cancelled")
+    whys = {scripted.client.exits.get(timeout=PATIENCE).why for _ in range(2)}
+    assert whys == {"was lost with the daemon, which was taken back: Slurm job 1 was cancelled"}
+
+
+def test_a_node_that_has_ended_is_lost_also_if_no_scheduler_says_why(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted.greet(1, READY, Started(5, "rank 0", 50))
+    monkeypatch.setattr(scripted.client, "doubt", lambda: 0.1)
+    scripted.tell(Cleared())
+    assert scripted.client.exits.get(timeout=PATIENCE).why == "was lost with the daemon, which was told to end"
+
+
+def test_an_end_whose_report_failed_is_reported_again(scripted: Scripted, capsys: pytest.CaptureFixture[str]) -> None:
+    heard: list[object] = []
+
+    def failing(ended: object) -> None:
+        heard.append(ended)
+        if len(heard) < 3:
+            raise RuntimeError("on purpose")
+
+    scripted.client.report_to(failing)
+    ended = Exited(5, "rank 0", 50, 3)
+    scripted.greet(1, READY, Started(5, "rank 0", 50), ended)
+    for _ in range(4):
+        scripted.client.tell()
+    assert heard == [ended] * 3
+    assert "on purpose" in capsys.readouterr().err
+
+
+def test_what_was_lost_on_its_way_is_asked_for_by_the_next_look(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(node_client, "_MOMENT", 0.0)
+    scripted.greet(1, READY, Started(5, "rank 0", 50))
+    scripted.version += 1  # the table has changed, and nobody has heard of it
+    scripted.client.look()
+    look = scripted.take(Look)
+    assert isinstance(look, Look)
+    assert look.version == scripted.version - 1
+
+
+def test_a_table_that_could_not_be_taken_over_is_asked_for_again(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    monkeypatch.setattr(node_client, "_MOMENT", 0.0)
+    scripted.greet(1, READY, Started(5, "rank 0", 50))
+    with monkeypatch.context() as patch:
+        patch.setattr(scripted.client._table, "compare", failing)
+        scripted.tell(Exited(5, "rank 0", 50, 3))
+    scripted.client.look()
+    look = scripted.take(Look)
+    assert isinstance(look, Look)
+    assert look.version == scripted.version - 1
+    assert "on purpose" in capsys.readouterr().err
 
 
 def test_only_the_present_process_of_a_rank_may_speak(scripted: Scripted) -> None:
-    scripted.greet(1, READY, Started(5, "rank 0", 50), Started(6, "rank 1", 60), Started(7, "rank 1", 70))
+    """Each is known by its key, which the node tells a notebook that takes the world up."""
+    link = scripted.client.link
+    starts = [Started(5, "rank 0", 50, "a"), Started(6, "rank 1", 60, "b"), Started(7, "rank 1", 70, "c")]
+    scripted.greet(1, READY, *starts, Started(6, "rank 1", 60, "b"), Started(8, "controller", 80))
     scripted.tell(Exited(5, "rank 0", 50, 0))
-    present = scripted.client._table.is_present
-    assert not present(0, 50), "it has ended"
-    assert not present(1, 60), "it was replaced"
-    assert present(1, 70)
-    assert not present(2, 80), "nobody has started it"
+    assert link._present.keys() == {"rank1-7"}
+    assert {name for name in link._keys.names.values() if name.startswith("rank")} == {"rank1-7"}
+    assert scripted.client._table.living()[0] == Started(7, "rank 1", 70, "c")
 
 
-# ── a fork server that has ended ────────────────────────────────────────────────────────────────────
+def test_each_start_of_a_rank_has_a_key_of_its_own_which_is_let_in_until_it_is_not_wanted(scripted: Scripted) -> None:
+    scripted.greet(1, READY)
+    first, second = (scripted.client.new_start("rank 2", "engine", []) for _ in range(2))
+    controller = scripted.client.new_start("controller", "controller", [])
+    assert len({first.public, first.secret, second.public, second.secret}) == 4
+    assert (controller.public, controller.secret) == ("", "")
+    assert not {first.secret, first.public} & {*first.env.values(), *first.argv}
+    names = scripted.client.link._keys.names
+    assert (first.public.encode() in names, second.public.encode() in names) == (False, True)
+    scripted.client.end_start(second, wanted=False)
+    assert second.public.encode() not in names
 
 
-def test_the_present_fork_server_has_not_ended_whatever_the_last_ones_agent_tells(served: Served) -> None:
-    """Its word may be on its way when the next one is launched already."""
-    served.engine()
-    agent = served.agent
-    served.kill_forkserver()
-    agent.suspend()
-    served.client.launch()
-    with suppress(psutil.NoSuchProcess):  # the next fork server kills it if it is that quick
-        agent.resume()
-    assert served.client.wait_ready(PATIENCE).forks
-    served.client.hear(ForkServerEnded())
-    assert not served.client.gone
-    assert served.engine("rank 1").is_running()
+# ── a daemon that has ended ─────────────────────────────────────────────────────────────────────────
 
 
 def test_a_notebook_that_was_stopped_does_not_take_the_node_for_gone(
     scripted: Scripted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for seconds in ("_SILENCE", "_MOMENT", "_SHORT"):  # the test may be held up itself: it says when they are over
+    for seconds in ("_SILENCE", "_MOMENT"):  # the test may be held up itself: it says when they are over
         monkeypatch.setattr(node_client, seconds, PATIENCE)
     scripted.greet(1, READY)
     scripted.client.link._nodes[HEAD].heard -= 2 * PATIENCE  # so long was it stopped
@@ -525,18 +588,16 @@ def test_who_hears_the_node_asks_nothing(scripted: Scripted, monkeypatch: pytest
     scripted.tell(LogTail(order.number, ""))
 
 
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("attached", [False, True])
-def test_where_both_were_killed_another_fork_server_takes_over(
-    served: Served, monkeypatch: pytest.MonkeyPatch, attached: bool
-) -> None:
-    monkeypatch.setattr(node_client, "_SILENCE", 2.0)
+def test_another_one_is_started_that_takes_over(served: Served, end: signal.Signals, attached: bool) -> None:
     child = served.engine()
     client = served.attach() if attached else served.client
-    kill_both(served)
+    served.daemon.send_signal(end)
 
     def looks_until_it_is_back() -> bool:
         client.look()
-        return client.ready is not None and client.agents == 2 and not client.gone
+        return client.daemons == 2 and client.claimed and not client.gone
 
     await_that(looks_until_it_is_back, "nobody takes over")
     assert child.is_running()
@@ -547,31 +608,48 @@ def test_where_both_were_killed_another_fork_server_takes_over(
     assert client.exits.get(timeout=PATIENCE).pid == child.pid
 
 
-def test_one_fork_server_is_started_whoever_asks(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_is_started_whoever_asks(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     launched = []
     launch = served.client.launch
     monkeypatch.setattr(served.client, "launch", lambda: (launched.append(1), launch()))
-    kill_both(served)
-    threads = [threading.Thread(target=served.client.replace_forkserver) for _ in range(8)]
+    served.kill_daemon()
+    threads = [threading.Thread(target=served.client.replace_daemon) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert launched == [1]
-    served.client.wait_ready(PATIENCE)
+    served.client.wait_claimed(PATIENCE)
 
 
-def test_who_leaves_starts_no_fork_server(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_ends_at_once_is_not_started_without_end(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    launched = []
+    served.kill_daemon()
+
+    def launch() -> None:
+        launched.append(time.monotonic())
+        served.client._launched = time.monotonic()
+
+    monkeypatch.setattr(served.client, "launch", launch)
+    began = time.monotonic()
+    while time.monotonic() - began < 4.0:
+        served.client.look()
+    assert 1 <= len(launched) <= 3
+    monkeypatch.undo()
+    served.client.replace_daemon(now=True)
+    served.client.wait_claimed(PATIENCE)
+
+
+def test_who_leaves_starts_none(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(served.client, "launch", lambda: pytest.fail("it was started"))
-    kill_both(served)
+    served.kill_daemon()
     served.client.shutdown(timeout=1.0)
     assert served.client.gone
-    served.client.replace_forkserver()
+    served.client.replace_daemon()
 
 
 def test_how_it_has_ended_is_told(served: Served, scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forkserver_process, "_MOMENT", PATIENCE)
-    served.forkserver.send_signal(signal.SIGKILL)
+    monkeypatch.setattr(daemon_process, "_MOMENT", PATIENCE)
+    served.daemon.kill()
     assert served.client.how == "was killed by SIGKILL"
-    scripted.greet(1, ForkServerEnded())
     assert scripted.client.how == "has ended"

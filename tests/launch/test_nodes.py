@@ -1,4 +1,4 @@
-"""Several nodes under one notebook, with real fork servers and agents, whose ranks only wait."""
+"""Several nodes under one notebook, with real daemons, whose ranks only wait."""
 
 from __future__ import annotations
 
@@ -22,13 +22,14 @@ from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.nodes import Nodes
 from nbcomm.launch.orders import ANSWER
 from nbcomm.launch.ways.slurm import Job
+from nbcomm.node.peers import listener_at
 from nbcomm.protocol import Exited, NodeFacts, StoreDoor
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import JobInfo, Way
 
-from ..node.agent.test_store import Client
 from ..node.served import PATIENCE, await_that, has_ended, quickly
+from ..node.test_store import Client
 
 
 @pytest.fixture
@@ -56,7 +57,7 @@ def other_of(nodes: Nodes) -> NodeClient:
 
 def program_of(node: NodeClient) -> psutil.Process:
     """What the notebook itself has started for a node."""
-    server = node._forkserver
+    server = node._server
     started = server._process if node.number == 0 else server._program._process
     return psutil.Process(started.pid)
 
@@ -71,8 +72,9 @@ def test_each_rank_is_started_on_its_node(nodes: Nodes) -> None:
     other = other_of(nodes)
     assert [nodes.of(key_of(rank)).number for rank in range(4)] == [0, 0, 1, 1]
     assert set(nodes.processes) == {key_of(rank) for rank in range(4)}
-    parents = [rank.ppid() for rank in ranks]
-    assert parents[0] == parents[1] != parents[2] == parents[3]
+    daemons = [listener_at(home.daemon_socket) for home in (nodes.home, home_of(other))]
+    parents = [daemons[0]] * 2 + [daemons[1]] * 2
+    await_that(lambda: [rank.ppid() for rank in ranks] == parents, "a rank is not its daemon's child")  # so it soon is
     assert home_of(other).path != nodes.home.path
     await_that(home_of(other).log(2).exists, "the rank has no log there")  # it makes it itself, after its start
     assert not nodes.home.log(2).exists()
@@ -206,12 +208,15 @@ def test_a_fault_in_one_step_of_the_end_leaves_no_process(
     assert not nodes.home.path.exists()
 
 
-def test_a_node_whose_fork_server_was_killed_gets_another_one_that_takes_over_its_ranks(nodes: Nodes) -> None:
+def test_a_node_whose_daemon_was_killed_gets_another_one_that_takes_over_its_ranks(nodes: Nodes) -> None:
     ranks, other = [start(nodes, rank) for rank in range(4)], other_of(nodes)
     psutil.Process(ranks[2].ppid()).kill()
-    await_that(lambda: nodes.gone == [other], "its end is not told")
-    other.replace_forkserver()
-    other.wait_ready(PATIENCE)
+
+    def is_back() -> bool:
+        nodes.look()
+        return other.daemons > 1 and other.claimed
+
+    await_that(is_back, "no other one comes")
     assert nodes.gone == []
     assert [rank.is_running() for rank in ranks] == [True] * 4
     start(nodes, 2, "--again")
@@ -303,7 +308,7 @@ def test_what_cannot_be_ended_where_nothing_has_joined_is_no_news(
     node = joining(alone, Way("python", "host", ["sh", "-c", script]))
     node.end(PATIENCE)
     assert capsys.readouterr().err == ""
-    node.agents = 1
+    node.daemons = 1
     node._fence()
     said = capsys.readouterr().err
     assert said.startswith("nbcomm: Node 1 (host) did not tell whether all of its processes have ended; what is left ")
@@ -351,6 +356,6 @@ def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tm
     (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
     node = joining(alone, Way(sys.executable))
     home = WorldDir.named(f"{alone.home.id}-node1")
-    await_that(lambda: node.agents == 1, "its agent does not come")
+    await_that(lambda: node.daemons == 1, "its daemon does not come")
     alone.shutdown()
     assert not home.path.exists()

@@ -1,4 +1,4 @@
-"""A client with its node: a fork server, its agent, and processes that take part in nothing."""
+"""A client with its node: a daemon, its zygote, and processes that take part in nothing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ import pytest
 from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
 from nbcomm.launch.node_client import Process
-from nbcomm.node.agent.peers import listener_at
+from nbcomm.node.peers import listener_at
 from nbcomm.protocol import Exited, Report
 from nbcomm.protocol.nodes import rank_of
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
@@ -32,7 +32,7 @@ PATIENCE = 60.0
 _ENGINE = """
 import os, subprocess, sys, time
 
-def main(argv):
+def main(argv, key=None):
     if "--tell" in argv:
         print({name: value for name, value in os.environb.items() if name.startswith(b"ODD")})
         sys.exit(0)
@@ -79,13 +79,26 @@ def lie(module):
     os.pidfd_open = stumbles(os.pidfd_open, OSError(errno.EMFILE, os.strerror(errno.EMFILE)))
     os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
     module.oom.kills = stumbles(module.oom.kills, RuntimeError("on purpose"))
+    import sys
+    from nbcomm.node.processes.seat import Seat
+    plain = Seat.take_over
+    def taking(self):
+        spoil(sys.modules["__main__"])
+        plain(self)
+    Seat.take_over = taking
+
+def spoil(module):
+    pass
 """,
 )
-"""A fork server whose engines only wait, and whose steps fail when the test wants it."""
+"""A daemon whose engines only wait, and whose steps fail when the test wants it."""
 
 
-def quickly(patch: pytest.MonkeyPatch, folder: Path) -> None:
-    """Let fork servers be there soon: they import no torch, and no engine."""
+def quickly(patch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
+    """Let daemons be there soon: their zygotes import no torch, and no engine.
+
+    ``more`` is code for the module that lies; its function ``spoil`` gets the daemon's module as it begins.
+    """
     stubs = folder / "stubs"
     stubs.mkdir()
     for name in ("torch", "sympy", "stack_data"):
@@ -97,7 +110,7 @@ def quickly(patch: pytest.MonkeyPatch, folder: Path) -> None:
     (stubs / "quick_engine.py").write_text(_ENGINE)
     patch.setenv("PYTHONPATH", os.fspath(stubs), prepend=os.pathsep)
     patch.setenv("NBCOMM_WARM", "0")  # nobody else has an environment like this
-    for name, value in lies.told(folder / "lies", _LIE).items():
+    for name, value in lies.told(folder / "lies", (_LIE[0], _LIE[1] + more)).items():
         patch.setenv(name, value)
     (folder / "stumbles").mkdir()
     patch.setenv("STUMBLES", os.fspath(folder / "stumbles"))
@@ -137,14 +150,24 @@ def no_file_more(pid: int = 0) -> Iterator[None]:
         resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
 
 
-def agent_of(home: WorldDir) -> psutil.Process | None:
-    """The node's present agent; None while there is none."""
-    pid = listener_at(home.agent_socket)
+def daemon_of(home: WorldDir) -> psutil.Process | None:
+    """The node's present daemon; None while there is none."""
+    pid = listener_at(home.daemon_socket)
     try:
-        agent = psutil.Process(pid) if pid else None
+        daemon = psutil.Process(pid) if pid else None
     except psutil.NoSuchProcess:
         return None
-    return None if agent is None or has_ended(agent) else agent
+    return None if daemon is None or has_ended(daemon) else daemon
+
+
+def zygote_of(daemon: psutil.Process) -> psutil.Process | None:
+    """Its zygote, which leads no group; None while there is none."""
+    with suppress(psutil.NoSuchProcess):
+        for child in daemon.children():
+            with suppress(psutil.NoSuchProcess, ProcessLookupError):
+                if os.getpgid(child.pid) == os.getpgid(daemon.pid) and not has_ended(child):
+                    return child
+    return None
 
 
 class Client(Head):
@@ -181,39 +204,51 @@ class Served:
         return self.client.exits
 
     @property
-    def forkserver(self) -> psutil.Process:
-        """The process that the first client has started last."""
-        started = self.clients[0]._forkserver._process
+    def launched(self) -> psutil.Process:
+        """The daemon that the first client has started last."""
+        started = self.clients[0]._process._process
         assert started is not None
         return psutil.Process(started.pid)
 
     @property
-    def agent(self) -> psutil.Process:
-        """The present agent; waits until there is one."""
-        return self.agent_under(None)
-
-    def agent_under(self, parent: psutil.Process | None) -> psutil.Process:
-        """The present agent, once there is one, and once it is a child of the given process."""
+    def daemon(self) -> psutil.Process:
+        """The present daemon; waits until there is one."""
         found: list[psutil.Process] = []
 
         def is_there() -> bool:
-            agent = agent_of(self.home)
-            with suppress(psutil.NoSuchProcess):
-                if agent is not None and (parent is None or agent.ppid() == parent.pid):
-                    found.append(agent)
+            daemon = daemon_of(self.home)
+            found.extend([daemon] if daemon is not None else [])
             return bool(found)
 
-        await_that(is_there, "there is no agent" if parent is None else f"process {parent.pid} has no agent")
+        await_that(is_there, "there is no daemon")
         return found[-1]
 
-    def await_agents(self, number: int, patience: float = PATIENCE) -> None:
-        """Wait until the client has claimed the world from the agent with this number."""
+    @property
+    def zygote(self) -> psutil.Process:
+        """Its zygote; waits until there is one."""
+        found: list[psutil.Process] = []
+
+        def is_there() -> bool:
+            zygote = zygote_of(self.daemon)
+            found.extend([zygote] if zygote is not None else [])
+            return bool(found)
+
+        await_that(is_there, "there is no zygote")
+        return found[-1]
+
+    def ranks(self) -> set[psutil.Process]:
+        """The daemon's children but its zygote."""
+        daemon = self.daemon
+        return {child for child in daemon.children() if not has_ended(child)} - {zygote_of(daemon)}
+
+    def await_daemons(self, number: int, patience: float = PATIENCE) -> None:
+        """Wait until the client has claimed the world from the daemon with this number."""
 
         def is_claimed() -> bool:
-            with self.client._changed:  # the client counts an agent, and then notes that it has yet to claim
-                return self.client.agents == number and self.client._claimed
+            with self.client._changed:  # the client counts a daemon, and then notes that it has yet to claim
+                return self.client.daemons == number and self.client._claimed
 
-        await_that(is_claimed, "no other agent comes", patience)
+        await_that(is_claimed, "no other daemon comes", patience)
 
     def begin(self, key: str, *argv: str, what: str = "engine", pythonpath: str | None = None) -> Process:
         """Start a process that may have ended before anybody looks at it."""
@@ -226,24 +261,26 @@ class Served:
         """Start a rank, which waits for a notebook to ask it for something."""
         return psutil.Process(self.begin(key, str(rank_of(key) or 0), **options).pid)
 
-    def attach(self) -> Client:
-        """Let the present client go, and another one take the world."""
+    def attach(self, *, claims: bool = True) -> Client:
+        """Let the present client go, and another one take the world; ``claims``: wait until it knows all."""
         if not self.client.left:
             self.client.release()
         self.client = Client(WorldDir(self.home.path), running=True)
         self.clients.append(self.client)
-        self.client.wait_claimed(PATIENCE)
+        if claims:
+            self.client.wait_claimed(PATIENCE)
         return self.client
 
-    def kill_forkserver(self) -> None:
-        self.forkserver.kill()
+    def kill_daemon(self) -> None:
+        """Kill it; nobody has started another one then."""
+        self.launched.kill()
         self.await_end()
 
     def await_end(self) -> None:
-        """Wait for the end of the fork server, whose parent is this process."""
-        started = self.clients[0]._forkserver._process
+        """Wait for the end of the daemon that was launched last."""
+        started = self.clients[0]._process._process
         assert started is not None
-        await_that(lambda: started.has_ended, "the fork server lives on")
+        await_that(lambda: started.has_ended, "the daemon lives on")
 
     def close(self) -> None:
         if self.client.left:

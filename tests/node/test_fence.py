@@ -52,13 +52,10 @@ def test_it_ends_all_of_a_node_and_removes_the_directory(
     served: Served, fate: Callable[[psutil.Process], None]
 ) -> None:
     ranks = [served.engine(f"rank {rank}") for rank in range(2)]
-    agent, forkserver = served.agent, psutil.Process(served.forkserver.pid)
-    if fate is not _well:
-        forkserver.suspend()  # or it might start another agent in between
-    fate(agent)
-    fate(forkserver)
+    daemon, zygote = served.daemon, served.zygote
+    fate(daemon)
     fence(served.home)
-    for process in (*ranks, agent, forkserver):
+    for process in (*ranks, daemon, zygote):
         await_that(lambda process=process: has_ended(process), "it lives on")  # type: ignore[misc]
     assert not served.home.path.exists()
     fence(served.home)  # where nothing is left, nothing is done
@@ -66,8 +63,7 @@ def test_it_ends_all_of_a_node_and_removes_the_directory(
 
 def test_it_ends_also_what_could_not_be_written_down(served: Served) -> None:
     rank = served.engine("rank 0")
-    for process in (served.agent, psutil.Process(served.forkserver.pid)):
-        process.suspend()
+    served.daemon.suspend()
     served.home.write_children(b"[]")
     fence(served.home, rank.pid)
     await_that(lambda: has_ended(rank), "it lives on")
@@ -83,7 +79,7 @@ def test_it_harms_no_process_that_has_the_pid_of_a_rank() -> None:
     home = WorldDir.create()
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
-            home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid)]))
+            home.write_children(msgspec.json.encode([(9, "rank 9", stranger.pid, "")]))
             fence(home)
             assert stranger.poll() is None
             assert not home.path.exists()

@@ -9,18 +9,20 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+import msgspec
 import psutil
 import pytest
 import zmq
 
 from nbcomm.errors import StartError
+from nbcomm.node.processes.liveness import lives
 from nbcomm.node.ticket import Ticket, read
-from nbcomm.protocol import Claim, ForkServerEnded, NodeHello, Obeyed, Report, Shutdown
+from nbcomm.protocol import Claim, NodeHello, Obeyed, Report, Shutdown
 from nbcomm.protocol.codec import decode_report, encode
-from nbcomm.protocol.parcels import ITSELF, NO_HEADER, Letter, pack, unpack
-from nbcomm.world_dir import WorldDir
+from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 from nbcomm.world_info import LinkInfo
 
 from .served import PATIENCE, await_that, has_ended, quickly
@@ -62,15 +64,15 @@ class Notebook:
         return Ticket("w", LinkInfo(self.address, *keys, name="node3"), 30.0)
 
     def order(self, order: Claim | Shutdown) -> None:
-        self.router.send_multipart([self.identity, *pack([Letter(ITSELF, NO_HEADER, [encode(order)])])])
+        self.router.send_multipart([self.identity, encode(order)])
 
     def reports(self, until: type[Report]) -> list[Report]:
         """What the node reports until this."""
         told: list[Report] = []
         while not told or not isinstance(told[-1], until):
             assert self.router.poll(PATIENCE * 1000), told
-            self.identity, *parcel = self.router.recv_multipart()
-            told += [decode_report(letter.frames[0]) for letter in unpack(parcel)]
+            self.identity, report = self.router.recv_multipart()
+            told.append(decode_report(report))
         return told
 
     def close(self) -> None:
@@ -179,34 +181,48 @@ def test_without_a_ticket_it_says_so(notebook: Notebook) -> None:
     assert err.decode().startswith("This is no ticket of a world: ")
 
 
-def test_it_stays_while_the_agent_lives_whose_fork_server_was_killed(
+@contextmanager
+def left_behind(home: WorldDir) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that the daemon has started, as far as is written down."""
+    environment = {**os.environ, HOME_VARIABLE: os.fspath(home.path)}
+    with subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True) as rank:
+        try:
+            await_that(lambda: lives(home, rank.pid), "in the midst of an exec nothing can be read of it")
+            home.write_children(msgspec.json.encode([(1, "rank 0", rank.pid, "")]))
+            yield rank
+        finally:
+            rank.kill()
+
+
+def test_it_starts_another_daemon_where_ranks_live_whose_daemon_was_killed(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """A scheduler ends all that the program has started when it ends, and another fork server may take that over."""
+    """A scheduler ends all that the program has started when it ends."""
     quickly(monkeypatch, tmp_path)
     program = joined(notebook)
-    (server,) = psutil.Process(program.pid).children()
-    (agent,) = server.children()
-    server.kill()
-    notebook.reports(ForkServerEnded)
-    server.wait(PATIENCE)
-    assert program.poll() is None
-    agent.kill()
-    program.communicate(timeout=PATIENCE)
-    assert program.returncode == 128 + signal.SIGKILL
+    (daemon,) = psutil.Process(program.pid).children()
+    with left_behind(home_of(notebook)) as rank:
+        daemon.kill()
+        notebook.reports(NodeHello)
+        assert program.poll() is None
+        assert psutil.Process(program.pid).children() != [daemon]
+        assert rank.poll() is None
+        program.terminate()
+        program.communicate(timeout=PATIENCE)
+        rank.wait(PATIENCE)
     assert not home_of(notebook).path.exists()
 
 
-def test_who_has_lost_its_fork_server_ends_what_is_left_when_it_is_told_to(
+def test_who_has_lost_its_daemon_ends_what_is_left_when_it_is_told_to(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     quickly(monkeypatch, tmp_path)
     program = joined(notebook)
-    (server,) = psutil.Process(program.pid).children()
-    (agent,) = server.children()
-    server.kill()
-    notebook.reports(ForkServerEnded)
-    program.terminate()
-    program.communicate(timeout=PATIENCE)
-    assert has_ended(agent)
+    (daemon,) = psutil.Process(program.pid).children()
+    with left_behind(home_of(notebook)) as rank:
+        daemon.kill()
+        await_that(lambda: has_ended(daemon), "it lives on")
+        program.terminate()
+        program.communicate(timeout=PATIENCE)
+        rank.wait(PATIENCE)
     assert not home_of(notebook).path.exists()

@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from nbcomm.node import unsaid
-from nbcomm.protocol import Output, Text
+from nbcomm.protocol import Text
+from nbcomm.protocol.nodes import Unsaid, UnsaidText, unheard
 from nbcomm.world_dir import WorldDir
 
 
@@ -30,10 +31,11 @@ def test_the_rest_of_both_files_is_read_once(home: WorldDir, note: Callable[[int
     home.captured(2, "stderr").write_bytes(b"all said")
     note(7, (0, 0))
     note(8, (6, 8))
-    assert unsaid.read(home, 2) == Output(8, [Text("stdout", "ünsaid\n")])
+    rest = UnsaidText("stdout", 6, 6, "ünsaid\n".encode())
+    assert unsaid.read(home, 2) == Unsaid(8, [rest, UnsaidText("stderr", 8, 8, b"")])
     assert unsaid.read(home, 2) is None
     note(9, (6, 4))  # the next process of the rank, in the same place, which needs no further room
-    assert unsaid.read(home, 2) == Output(9, [Text("stdout", "ünsaid\n"), Text("stderr", "said")])
+    assert unsaid.read(home, 2) == Unsaid(9, [rest, UnsaidText("stderr", 4, 4, b"said")])
 
 
 def test_what_could_not_be_noted_is_known() -> None:
@@ -49,7 +51,9 @@ def test_of_very_much_the_end_is_read(home: WorldDir, note: Callable[[int, tuple
     note(8, (0, 0))
     found = unsaid.read(home, 2)
     assert found is not None
-    (text,) = found.items
+    output = unheard(found, (0, 0))
+    assert output is not None
+    (text,) = output.items
     assert isinstance(text, Text)
     assert text.text.startswith("(earlier output is not kept)\nxx")
     assert text.text.endswith("xend\n")

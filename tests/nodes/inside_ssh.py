@@ -157,7 +157,7 @@ def test_a_start_that_is_interrupted_leaves_nothing_on_the_hosts(hosts: Notebook
     assert "KeyboardInterrupt" in hosts.finish(cell).error_text
     assert node_homes() <= before
     words = [" ".join(process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"])]
-    there = {word for line in words if "-m nbcomm.node.forkserver" in line for word in line.split() if "-node" in word}
+    there = {word for line in words if "-m nbcomm.node.daemon" in line for word in line.split() if "-node" in word}
     assert there == {str(path) for path in before}
     assert hosts.run(WORKS).text == "[0-3] 6\n"
 

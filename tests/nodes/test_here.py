@@ -10,10 +10,10 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
-from nbcomm.node.agent.peers import listener_at
+from nbcomm.node.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
-from ..node.served import await_that
+from ..node.served import await_that, zygote_of
 from ..world.notebook import SESSION, Notebook, opened
 from . import next_kernel
 
@@ -124,24 +124,24 @@ def test_a_log_is_read_where_it_is(two: Notebook, homes: list[WorldDir]) -> None
 
 
 @pytest.mark.parametrize("node", [0, 1])
-def test_an_agent_that_dies_costs_nothing(two: Notebook, homes: list[WorldDir], node: int) -> None:
+def test_a_daemon_that_dies_costs_nothing(two: Notebook, homes: list[WorldDir], node: int) -> None:
+    known = f"print([node.daemons for node in session._processes.nodes][{node}])"
+    before = int(two.run(known).text)
     cell = two.submit("%%distributed\nimport time\nfor n in range(100): print(n); time.sleep(0.02)\nn")
     two.until(lambda: "[0-3] 5\n" in cell.text, 60, "it does not print", cell)
-    agent = listener_at(homes[node].agent_socket)
-    os.kill(agent, signal.SIGKILL)
+    os.kill(listener_at(homes[node].daemon_socket), signal.SIGKILL)
     shown = [line for line in two.finish(cell).lines if not line.startswith("waiting")]
     assert shown == [f"[0-3] {n}" for n in (*range(100), 99)]
     assert two.run(WORKS).text == "[0-3] 6\n"
+    two.until(lambda: int(two.run(known).text) > before, 60, "no other daemon comes")
     assert two.run("%%distributed\ngroup = new_group([0, 3])\nkept == [rank]").text == "[0-3] True\n"
 
 
-def test_a_fork_server_that_dies_is_replaced_and_its_ranks_go_on(two: Notebook, homes: list[WorldDir]) -> None:
-    server = psutil.Process(listener_at(homes[1].agent_socket)).parent()
-    assert server is not None
-    server.kill()
-    two.until(lambda: "fork server of node 1" in two.run("print(session.troubles)").text, 60, "nobody notices")
+def test_a_zygote_that_dies_is_replaced_and_its_ranks_go_on(two: Notebook, homes: list[WorldDir]) -> None:
+    zygote = zygote_of(psutil.Process(listener_at(homes[1].daemon_socket)))
+    assert zygote is not None
+    zygote.kill()
     assert two.run(WORKS).text == "[0-3] 6\n"
-    assert "The fork server of node 1" in two.run("%distributed heal").text
     assert two.run("print(session.troubles)").text == "[]\n"
     two.run("%distributed heal 2")
     two.run("%%distributed -r 2\nkept = [2]")

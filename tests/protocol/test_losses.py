@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from nbcomm import protocol
 from nbcomm.protocol import Done, Failure, InputReply, IntrospectReply, Output, Payload, Push, Run
+from nbcomm.protocol.chunks import Lost
 from nbcomm.protocol.codec import decode_from_rank, encode, from_frames, to_frames
-from nbcomm.protocol.framing import Lost
 from nbcomm.protocol.losses import answer_lost, begins_with, bytes_lost, instead, request_lost
 
 NUMBERS = [0, 1, 127, 128, 255, 256, 65535, 65536, (1 << 32) - 1, 1 << 32, (1 << 63) - 1, -1, -32, -33, -129, -70_000]

@@ -104,6 +104,17 @@ def test_messages_are_numbered_and_passed_on_once() -> None:
     assert out.take() == [Sent(3, 2, [b"c"], asks=False)]
 
 
+def test_what_was_added_last_can_be_taken_back_unless_it_was_passed_on() -> None:
+    out = Outgoing()
+    say(out, "a")
+    out.take()
+    out.take_back()
+    say(out, "b")
+    out.take_back()
+    say(out, "c")
+    assert out.take() == [Sent(2, 1, [b"c"], asks=False)]
+
+
 def test_what_was_not_heard_is_passed_on_again_with_its_numbers() -> None:
     out = Outgoing()
     say(out, "a", "b", "c")

@@ -22,17 +22,14 @@ from nbcomm.protocol import (
     FromRank,
     Greet,
     Hello,
-    Output,
     Pull,
     StatusReply,
     StatusRequest,
-    Text,
     ToRank,
 )
-from nbcomm.protocol.codec import decode_from_rank, decode_header, decode_to_rank, encode, from_frames, to_frames
-from nbcomm.protocol.framing import ANSWER, OTHER
-from nbcomm.protocol.parcels import HEAD, name_of, pack, unpack
-from nbcomm.protocol.parcels import Letter as ParcelLetter
+from nbcomm.protocol.chunks import CHUNK, WINDOW, Piece, Receiving
+from nbcomm.protocol.codec import decode_from_rank, decode_piece, decode_to_rank, encode, from_frames, to_frames
+from nbcomm.protocol.nodes import rank_name
 from nbcomm.protocol.streams import Header, NotebookStream, Outgoing
 from nbcomm.rank.letters import Letters
 
@@ -59,7 +56,7 @@ class Rank:
         self.met += 1
 
     def say(self, number: int, run: int = 1, *, output: bool = False) -> None:
-        self.letters.say(to_frames(Done(number)), run, output=output, asks=not output)
+        self.letters.say(to_frames(Done(number)), run, output=output)
 
     def leaving(self, *, connected: bool = True) -> list[tuple[int, FromRank]]:
         """What is sent now: the number of each, and the message."""
@@ -146,16 +143,6 @@ def test_a_missing_message_is_asked_for_once() -> None:
     assert rank.letters.hear(Header(EPOCH, LIFE, 1, 0, 0), None), "one that cannot be decoded keeps its place"
 
 
-def test_the_kind_of_a_letter_tells_the_agent_whether_it_answers() -> None:
-    rank = Rank()
-    rank.meet()
-    rank.say(1)
-    rank.letters.say(to_frames(Output(1, [Text("stdout", "x")])), 1, output=True)
-    rank.letters.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
-    rank.letters.tell(rank._hello(asks=False))
-    assert [letter.kind for letter in rank.letters.leaving(connected=True)] == [ANSWER, OTHER, ANSWER, OTHER]
-
-
 def test_what_a_rank_does_travels_in_two_parts() -> None:
     rank = Rank()
     rank.meet()
@@ -225,6 +212,79 @@ def test_no_output_is_kept_for_a_notebook_that_never_came() -> None:
     assert len(rank.out._kept) == 2, "a gap, and the last"
 
 
+def test_what_is_large_leaves_as_it_is_taken_and_words_come_behind_it() -> None:
+    rank, taking = Rank(), Receiving()
+    rank.meet()
+    big = [b"first", b"x" * (WINDOW + 3 * CHUNK)]
+    rank.letters.say(big)
+    rank.letters.tell(rank._hello(asks=False))
+    whole = None
+    for turn in range(20):
+        left = list(rank.letters.leaving(connected=True))
+        assert sum(len(frame) for letter in left for frame in letter.frames) <= WINDOW + CHUNK
+        words = [letter for letter in left if not letter.header.number]
+        for letter in left:
+            if letter.header.number:
+                piece = decode_piece(encode(letter.header))
+                whole = whole or taking.take(piece, letter.frames)
+        if words:
+            break
+        taken = taking.due()
+        assert taken is not None, turn
+        assert rank.letters.arrive(Piece(EPOCH, LIFE, 0, 0, 0, at=taken), []) is None
+    assert whole is not None
+    assert [bytes(frame) for frame in whole] == big
+    assert decode_from_rank(words[0].frames[0]) == rank._hello(asks=False)
+
+
+def test_a_break_in_a_large_message_begins_it_again() -> None:
+    rank = Rank()
+    rank.meet()
+    rank.letters.say([b"x" * 4 * WINDOW])
+    first = list(rank.letters.leaving(connected=True))
+    assert rank.letters.leaving(connected=True) is not None
+    assert list(rank.letters.leaving(connected=True)) == []
+    rank.letters.connect()
+    rank.greet()
+    again = list(rank.letters.leaving(connected=True))
+    assert [letter.header.at for letter in again if letter.header.number] == [letter.header.at for letter in first]  # type: ignore[attr-defined]
+
+
+def test_what_the_notebook_sends_in_parts_is_heard_when_it_is_whole() -> None:
+    rank = Rank()
+    rank.meet()
+    frames = [b"a" * 5, b"b" * 7]
+    parts = [(Piece(EPOCH, LIFE, 1, 0, 0, sizes=[5, 7]), b"aaaaabb"), (Piece(EPOCH, LIFE, 1, 0, 0, at=7), b"bbbbb")]
+    assert rank.letters.arrive(parts[0][0], [parts[0][1]]) is None
+    word = Piece(EPOCH, LIFE, 0, 0, 0)
+    assert rank.letters.arrive(word, [b"a question"]) == [b"a question"], "that may come between"
+    whole = rank.letters.arrive(parts[1][0], [parts[1][1]])
+    assert whole is not None
+    assert [bytes(frame) for frame in whole] == frames
+
+
+def test_it_is_known_what_the_present_notebook_has_heard() -> None:
+    rank = Rank()
+    rank.meet()
+    assert rank.letters.heard == 0
+    rank.letters.arrive(Piece(EPOCH, LIFE, 0, 0, 5), [b"a word"])
+    rank.letters.arrive(Piece(EPOCH, LIFE + 1, 0, 0, 9), [b"of another"])
+    assert rank.letters.heard == 5
+    rank.letters.hear(Header(EPOCH + 1, LIFE, 0, 0, 0), StatusRequest())
+    assert rank.letters.heard == 0
+
+
+def test_for_a_notebook_that_takes_nothing_no_more_is_kept_than_for_one_that_is_stopped() -> None:
+    rank = Rank(Outgoing(10, gap, most_unheard=2 * WINDOW))
+    rank.meet()
+    for turn in range(10):
+        rank.letters.say([b"x" * WINDOW], 1, output=True)
+        list(rank.letters.leaving(connected=True))
+        rank.now = 10.0 * turn
+        assert sum(kept.size for kept in rank.out._kept.values()) <= 3 * WINDOW
+    assert rank.out.newest == 10
+
+
 # ── with the real link, on a way that breaks ────────────────────────────────────────────────────────
 
 
@@ -241,9 +301,10 @@ class Router:
     def recv_multipart(self, *_: Any, **__: Any) -> list[Any]:
         if not self.come:
             raise zmq.Again
+        name, *frames = self.come.popleft()
         return [
-            SimpleNamespace(bytes=frame, buffer=memoryview(frame), get=lambda _: name_of(HEAD))
-            for frame in self.come.popleft()
+            SimpleNamespace(bytes=frame, buffer=memoryview(frame), get=lambda _: name.decode())
+            for frame in (name, *frames)
         ]
 
 
@@ -253,6 +314,7 @@ class QuietLink(Link):
     router: Router
 
     def _bind(self, _: Any) -> Any:
+        self._keys = mock.Mock()
         self.router = Router()
         return self.router
 
@@ -264,10 +326,11 @@ class RealNotebook(Notebook):
         super().__init__(epoch, process)
         home: Any = SimpleNamespace(next_epoch=lambda: epoch, link_socket=Path("unused"))
         with mock.patch.object(link_module, "keep"):
-            self.link = QuietLink(home, lambda _: None, lambda rank, pid: self.lives.get(rank) == pid)
+            self.link = QuietLink(home, lambda _: None)
         self.link.deliver_to(self._receive)
-        self.streams = self.link._streams
         self.link.meet(RANKS)
+        self.streams = {rank: self.link._ends[rank].stream for rank in RANKS}
+        self._starts: dict[int, int] = {}  # by life
         self._known: dict[int, int] = {}
         self._questions = itertools.count(1)
 
@@ -288,24 +351,30 @@ class RealNotebook(Notebook):
         self.link.settled = self.settled
         self.link._send_waiting()
         while self.link.router.sent:
-            for letter in unpack(self.link.router.sent.popleft()[1:]):
-                yield Letter(letter.rank, "real", decode_header(letter.header), letter.frames)
+            name, header, *frames = self.link.router.sent.popleft()
+            yield Letter(int(name.decode()[4:].partition("-")[0]), "real", decode_piece(header), frames)
 
     def hear(self, letter: Letter) -> None:
         if letter.header is None:
             self._hear_agent(letter.rank, letter.what, letter.text)
         else:
-            parcel = pack([ParcelLetter(letter.rank, encode(letter.header), letter.text)])
-            self.link.router.come.append([name_of(HEAD).encode(), *parcel])
+            name = rank_name(letter.rank, self._starts.get(letter.header.life, 0))
+            self.link.router.come.append([name.encode(), encode(letter.header), *letter.text])
             self.link._take_arrived()
 
     def _hear_agent(self, rank: int, what: str, life: int) -> None:
-        if what == "agent":
-            self.link.greet()
-        elif what == "started":
+        if what == "started":
             self.lives[rank] = life
+            self._starts[life] = life
+            self.link.admit(rank, life, "")
+            name = rank_name(rank, life)
+            self.link._note_route(name, name.encode())  # in truth it speaks first, on a connection of its own
+            self.link.meet([rank])
+        elif what == "agent":
+            pass
         elif self.lives.get(rank) == life:
             del self.lives[rank]
+            self.link.dismiss(rank, life)
             self.link.lose(rank)
             self.to[rank] = []
             self._known.pop(rank, None)
@@ -364,10 +433,13 @@ class RealProcess(Process):
     def hear(self, letter: Letter) -> None:
         header = letter.header
         assert header is not None
-        message = decode_to_rank(letter.text[0])
+        assert isinstance(header, Piece)
         self._coming = header, self._past_runs()
-        if self.letters.hear(header, message):
-            self._do(message, header)
+        frames = self.letters.arrive(header, letter.text)
+        if frames is not None:
+            message = decode_to_rank(frames[0])
+            if self.letters.hear(header, message):
+                self._do(message, header)
         self._note(header)
 
     def _do(self, message: ToRank, header: Header) -> None:

@@ -28,7 +28,7 @@ class Boundary:
 
     Attributes:
         guard: the words with which the code catches it; what differs from time to time is {}.
-        side: where: "rank", "notebook", "agent", "fork server" or "seed".
+        side: where: "rank", "notebook", "daemon" or "seed".
         spoiled: what fails: module:Class.method, or module:function.
         costs: what the user loses.
         how: it "raises", raises an error of 30 MB ("huge"), gives "None", is "slow", or, as a thread, "ends".
@@ -53,11 +53,11 @@ class Boundary:
 
 _ITSELF = "nbcomm itself failed on rank 2"
 
-_TRIED = "test_a_step_that_fails_is_tried_again_or_costs_one_message"
-_SENT_AGAIN = "test_a_letter_that_is_lost_in_the_agent_is_sent_again"
+_TRIED = "test_a_step_that_fails_is_tried_again_or_costs_one_order"
 _OPENED = "test_a_link_that_cannot_be_opened_again_is_tried_again"
-_END_TOLD = "test_an_end_is_told_also_where_it_cannot_be_read_what_the_rank_had_not_said"
-_PASSED_ON = "test_a_report_that_the_agent_does_not_understand_is_passed_on"
+_END_WHATEVER = "test_an_end_is_told_whatever_fails_in_telling_it"
+_ONE_LOST = "test_a_process_that_could_not_be_noted_is_ended_and_its_start_has_failed"
+_ZYGOTE = "test_a_zygote_that_cannot_be_started_is_tried_again"
 
 TABLE = (
     # What the main thread of a rank does.
@@ -136,6 +136,14 @@ TABLE = (
         )
     ),
     # What its link's thread does.
+    Boundary(
+        "it could not be looked whether a notebook is there",
+        "rank",
+        "nbcomm.node.notebook_end:NotebookEnd.looks_up",
+        NOTHING,
+        elsewhere="tests/rank/test_link.py::test_where_it_cannot_be_looked_who_is_there_what_has_come_is_heard",
+    ),
+    Boundary("a round of the link failed", "rank", "nbcomm.rank.letters:Letters.leaving", NOTHING),
     Boundary("it could not be told what does not end", "rank", "nbcomm.rank.ending:Ending.look", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:MainLoop.put", CELL, of="Run", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
@@ -181,14 +189,21 @@ TABLE = (
     Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._send_waiting", NOTHING),
     Boundary("the link failed", "notebook", "nbcomm.launch.link:Link._take_arrived", NOTHING),
     Boundary(
-        "a {} could not be taken",
+        "a message could not be taken",
         "notebook",
         "nbcomm.launch.link:decode_from_rank",
         CELL,
         of="Done",
         told="its answer was lost in transit",
     ),
-    Boundary("a parcel could not be read", "notebook", "nbcomm.launch.link:unpack", NOTHING),
+    Boundary("a message could not be taken", "notebook", "nbcomm.launch.link:decode_piece", NOTHING),
+    Boundary(
+        "a report could not be taken",
+        "notebook",
+        "nbcomm.launch.link:decode_report",
+        NOTHING,
+        elsewhere="tests/launch/test_link.py::test_callbacks_that_fail_do_not_end_the_link",
+    ),
     Boundary(
         "its run time could not be shown",
         "notebook",
@@ -207,7 +222,7 @@ TABLE = (
         elsewhere="tests/launch/test_link.py::test_a_link_whose_last_words_fail_is_closed_all_the_same",
     ),
     Boundary(
-        "a {} could not be taken",
+        "a message could not be taken",
         "notebook",
         "nbcomm.notebook.execution.dispatcher:Dispatcher.hear",
         CELL,
@@ -222,9 +237,9 @@ TABLE = (
         REST,
         action="printing",
     ),
-    Boundary("a {} could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
+    Boundary("a message could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
     Boundary(
-        "a {} could not be taken",
+        "a message could not be taken",
         "notebook",
         "nbcomm.notebook.execution.input_prompts:InputPrompts.hear",
         NOTHING,
@@ -337,7 +352,7 @@ TABLE = (
                 "tests/panel/test_panel.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
             ),
             ("rank", "link", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
-            ("agent", "store", NOTHING, "tests/node/agent/test_store.py::test_a_thread_that_ends_is_started_again"),
+            ("daemon", "store", NOTHING, "tests/node/test_store.py::test_a_thread_that_ends_is_started_again"),
             (
                 "rank",
                 "lane",
@@ -403,11 +418,11 @@ TABLE = (
                 "launch/test_node_client.py::test_who_fails_over_an_end_is_told_of_the_next",
             ),
             (
-                "another agent could not be noted",
+                "another daemon could not be noted",
                 "notebook",
                 "nbcomm.notebook.cluster.generations:Generations.look_for_store",
                 NOTHING,
-                "launch/test_node_client.py::test_who_fails_over_another_agent_does_not_keep_the_client_from_it",
+                "launch/test_node_client.py::test_who_fails_over_another_daemon_does_not_keep_the_client_from_it",
             ),
             (
                 "what the node has left could not be ended",
@@ -417,35 +432,42 @@ TABLE = (
                 "launch/test_head.py::test_a_fence_that_fails_does_not_keep_the_notebook_from_its_end",
             ),
             (
-                "a {}",
-                "fork server",
-                "os:fork",
-                "the start",
-                "node/test_forkserver.py::test_a_fork_that_fails_is_refused_in_words_and_harms_nobody",
-            ),
-            (
-                "a process could not be watched",
-                "fork server",
+                "a process is only looked at",
+                "daemon",
                 "os:pidfd_open",
-                SENTENCE,
-                "node/test_forkserver.py::test_a_process_that_cannot_be_watched_is_told_with_the_reason_and_looked_at",
+                NOTHING,
+                "node/test_daemon.py::test_a_process_that_cannot_be_watched_is_looked_at",
             ),
             *(
-                (
-                    guard,
-                    "fork server",
-                    "os:waitpid",
-                    NOTHING,
-                    "node/test_forkserver.py::test_an_end_is_told_whatever_fails_in_telling_it",
+                (guard, "daemon", spoiled, NOTHING, f"node/{test}")
+                for guard, spoiled, test in (
+                    ("a look at what has ended", "os:waitpid", f"test_daemon.py::{_END_WHATEVER}"),
+                    (
+                        "an end could not be handled",
+                        "nbcomm.node.processes.oom:kills",
+                        f"test_daemon.py::{_END_WHATEVER}",
+                    ),
+                    (
+                        "an end",
+                        "nbcomm.node.processes.children:Children._end",
+                        "processes/test_children.py::test_an_end_whose_noting_fails_is_noted_by_the_next_turn",
+                    ),
+                    (
+                        "what a rank has not said",
+                        "nbcomm.node.unsaid:read",
+                        "processes/test_children.py::test_an_end_is_noted_also_where_it_cannot_be_read_what_was_not_said",
+                    ),
+                    (
+                        "a look at the processes",
+                        "nbcomm.node.processes.children:lives",
+                        "processes/test_children.py::test_where_no_file_can_be_opened_no_process_is_taken_for_dead",
+                    ),
+                    (
+                        "ending all",
+                        "nbcomm.node.processes.children:Children.end_all",
+                        "test_daemon_orders.py::test_an_end_comes_though_its_processes_could_not_be_ended",
+                    ),
                 )
-                for guard in ("a turn", "an event", "an end could not be handled", "the last words of the agent")
-            ),
-            (
-                "the agent's end",
-                "fork server",
-                "os:fork",
-                NOTHING,
-                "node/test_forkserver.py::test_an_agent_that_cannot_be_forked_is_tried_again",
             ),
             (
                 "the seed stumbled",
@@ -456,13 +478,13 @@ TABLE = (
             ),
             (
                 "the kills for lack of memory could not be counted",
-                "fork server",
+                "daemon",
                 "nbcomm.node.processes.oom:kills",
                 NOTHING,
-                "node/test_forkserver.py::test_a_start_does_not_fail_where_kills_cannot_be_counted",
+                "node/test_daemon.py::test_a_start_does_not_fail_where_kills_cannot_be_counted",
             ),
             *(
-                (guard, "fork server", spoiled, NOTHING, f"node/processes/test_children.py::{test}")
+                (guard, "daemon", spoiled, NOTHING, f"node/processes/test_children.py::{test}")
                 for guard, spoiled, test in (
                     (
                         "the processes could not be written down",
@@ -475,40 +497,41 @@ TABLE = (
                         "test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it",
                     ),
                     (
-                        "the processes of an earlier fork server",
+                        "the processes of an earlier daemon",
                         "nbcomm.world_dir:WorldDir.read_children",
                         "test_without_an_earlier_one_there_is_nothing_to_take_over",
                     ),
                 )
             ),
             *(
-                (guard, "agent", f"nbcomm.node.agent.{spoiled}", costs, f"node/agent/test_node_agent_faults.py::{test}")
-                for guard, spoiled, costs, test in (
-                    ("what the link's monitor told", "notebook_end:NotebookEnd.looks_up", NOTHING, _TRIED),
-                    ("opening the link again", "notebook_end:NotebookEnd.open", NOTHING, _OPENED),
-                    ("what the notebook sent", "notebook_end:NotebookEnd.receive", NOTHING, _TRIED),
-                    ("a letter of the notebook", "node_agent:NodeAgent._deliver", NOTHING, _SENT_AGAIN),
-                    ("what the fork server sent", "node_agent:NodeAgent._hear_fork_server", NOTHING, _TRIED),
-                    ("a report of the fork server", "node_agent:NodeAgent._learn", NOTHING, _PASSED_ON),
-                    ("what a rank sent", "node_agent:NodeAgent._attend", NOTHING, _TRIED),
-                    ("what a rank has not said", "node_agent:unsaid.read", REST, _END_TOLD),
-                    ("a connection", "rank_ends:RankEnds.accept", NOTHING, _TRIED),
-                    ("a look at the processes", "node_agent:NodeAgent._stand_in", NOTHING, _TRIED),
+                (guard, "daemon", f"nbcomm.node.{spoiled}", NOTHING, f"node/test_daemon_orders.py::{test}")
+                for guard, spoiled, test in (
+                    ("what the link's monitor told", "notebook_end:NotebookEnd.looks_up", _TRIED),
+                    ("opening the link again", "notebook_end:NotebookEnd.open", _OPENED),
+                    ("what the notebook sent", "notebook_end:NotebookEnd.receive", _TRIED),
+                    ("an order of the notebook", "daemon:Daemon._deliver", _TRIED),
+                    ("a turn", "daemon:Daemon._turn", _TRIED),
+                    ("what the zygote sent", "daemon:Daemon._hear_zygote", _TRIED),
+                    ("a start could not be noted", "processes.children:Children.add", _ONE_LOST),
+                    ("what the notebook is to know", "daemon:Daemon._tell", _TRIED),
+                    ("a start", "starts:Starts.go_on", _TRIED),
+                    ("a connection", "daemon:Daemon._tell_status", _TRIED),
+                    ("starting a zygote", "zygote:Zygote.start", _ZYGOTE),
                 )
             ),
             (
                 "the way to the store failed",
-                "agent",
-                "nbcomm.node.agent.store_relay:StoreDoor._take",
+                "daemon",
+                "nbcomm.node.store_relay:StoreDoor._take",
                 NOTHING,
-                "node/agent/test_store_relay.py::test_a_way_that_fails_over_one_word_goes_on",
+                "node/test_store_relay.py::test_a_way_that_fails_over_one_word_goes_on",
             ),
             (
                 "the copies of pages failed",
-                "agent",
-                "nbcomm.node.agent.mirror:Mirror._hear",
+                "daemon",
+                "nbcomm.node.mirror:Mirror._hear",
                 NOTHING,
-                "node/agent/test_mirror.py::test_nothing_is_written_beside_the_page",
+                "node/test_mirror.py::test_nothing_is_written_beside_the_page",
             ),
         )
     ),

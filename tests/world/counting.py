@@ -26,7 +26,7 @@ FUNCTIONS = {
     },
     "rank": {
         "messages from the notebook": ("nbcomm.rank.link", "RankLink._take"),
-        "messages to the notebook": ("nbcomm.rank.link", "RankLink._send"),
+        "messages to the notebook": ("nbcomm.rank.link", "RankLink._say"),
         "wake-ups of the link's thread": ("nbcomm.rank.link", "RankLink._rouse"),
         "wake-ups of the main thread": ("asyncio", "base_events.BaseEventLoop.call_soon_threadsafe"),
     },

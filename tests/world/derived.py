@@ -50,12 +50,6 @@ EXCLUDED = {
 """What is not made to fail, by the beginnings of names, and why."""
 
 KNOWN = {
-    r"codec:(decode_from_rank|from_frames|_decoded)$|Receiver\.receive$|Link\._read$": "output that has arrived, and "
-    "cannot be read on the link's thread, is lost without a word",
-    r"codec:decode_report$|NodeClient\.hear$|ProcessTable\.(note_end|started)$": "a node tells an end once: whoever "
-    "does not take it in never hears of it",
-    r"Link\.order$|:_letter$|NodeClient\._(meet|send_claim)$": "a notebook claims a world once: ■ ends an attach "
-    "that waits for the answer",
     r"Head\.release$|Link\.close$": "a world whose release has failed stays with this kernel until that ends",
 }
 """What is known to cost more than it should, as patterns of names, and why."""

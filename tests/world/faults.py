@@ -28,7 +28,7 @@ from nbcomm.sentences import WIDTH, in_one_line
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Cell, Notebook
-from .processes import FIND, await_agent
+from .processes import FIND, await_daemon
 
 RANKS = 4
 
@@ -137,9 +137,8 @@ def _signal_helper(which: str, number: int = signal.SIGKILL) -> Strike:
 
 
 def _kill_node(_: Notebook, world: World) -> None:
-    os.kill(world.helpers["fork server"], signal.SIGSTOP)  # or it might start another agent in between
-    os.kill(world.helpers["agent"], signal.SIGKILL)
-    os.kill(world.helpers["fork server"], signal.SIGKILL)
+    os.kill(world.helpers["zygote"], signal.SIGSTOP)
+    os.kill(world.helpers["daemon"], signal.SIGKILL)
 
 
 def _cut_network(_: Notebook, __: World) -> None:
@@ -186,10 +185,11 @@ FAULTS = [
     *_everywhere("kill -9 of the kernel", "Attached to 4 ranks", _kill_kernel, then="attach"),
     Fault("kill -9 of ipyparallel's controller", "idle", "", "controller was killed",
           _signal_helper("controller"), "heal"),
-    Fault("kill -9 of the fork server", "idle", "", "The fork server", _signal_helper("fork server"), "heal"),
-    *_everywhere("kill -9 of the node's agent", "", _signal_helper("agent"), quiet=True),
-    *_everywhere("the node's agent is stopped (SIGSTOP)", "", _signal_helper("agent", signal.SIGSTOP), quiet=True),
-    *_everywhere("kill -9 of the agent and the fork server", "", _kill_node, then="heal", quiet=True),
+    *_everywhere("kill -9 of the node's zygote", "", _signal_helper("zygote"), quiet=True),
+    *_everywhere("the node's zygote is stopped (SIGSTOP)", "", _signal_helper("zygote", signal.SIGSTOP), quiet=True),
+    *_everywhere("kill -9 of the node's daemon", "", _signal_helper("daemon"), quiet=True),
+    *_everywhere("the node's daemon is stopped (SIGSTOP)", "", _signal_helper("daemon", signal.SIGSTOP), quiet=True),
+    *_everywhere("the zygote is stopped, and kill -9 of the daemon", "", _kill_node, quiet=True),
     *_everywhere(f"the network is cut for {CUT} s", "", _cut_network, quiet=True, far=True),
 ]  # fmt: skip
 
@@ -218,8 +218,8 @@ def run(notebook: Notebook, fault: Fault) -> Outcome:
         fault.strike(notebook, world)
     struck = time.time()
     if fault.quiet:
-        if not fault.far:
-            await_agent(notebook, world.home, world.helpers["agent"])
+        if "daemon" in fault.what:
+            await_daemon(notebook, world.home, world.helpers["daemon"])
         _await_beats(notebook, cell, struck)
         told = time.monotonic() - began
         shown = _told(notebook, fault, cell)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import psutil
 
-from nbcomm.node.agent.peers import listener_at
+from nbcomm.node.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
 from .. import autopsy
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from .notebook import Notebook
 
 FIND = """\
-import psutil, time
-from nbcomm.node.agent.peers import listener_at
+import os, psutil, time
+from nbcomm.node.peers import listener_at
 from nbcomm.notebook.session import registry
 from nbcomm.world_dir import WorldDir
 def home_of(node):
@@ -24,39 +24,40 @@ def home_of(node):
 def helpers(node=None):
     node = node or registry.current()._processes.nodes.head
     deadline = time.monotonic() + 30
-    while True:  # an agent that has ended may not be replaced yet, and one without a fork server is about to be
+    while True:  # one that has ended may not be replaced yet
         try:
-            agent = psutil.Process(listener_at(home_of(node).agent_socket))
-            server = psutil.Process(agent.ppid())
-            if 'nbcomm.node.forkserver' in server.cmdline():
+            daemon = psutil.Process(listener_at(home_of(node).daemon_socket))
+            zygotes = [child.pid for child in daemon.children() if os.getpgid(child.pid) == os.getpgid(daemon.pid)]
+            if zygotes or not node.ready.forks:
                 break
-        except psutil.NoSuchProcess:
+        except (psutil.NoSuchProcess, ProcessLookupError):
             pass
-        assert time.monotonic() < deadline, 'no agent of a fork server serves'
+        assert time.monotonic() < deadline, 'no daemon with a zygote serves'
         time.sleep(0.01)
     controller = node.processes.get('controller')
-    return {'agent': agent.pid, 'fork server': server.pid, 'controller': controller.pid if controller else 0}
+    zygote, controller = zygotes[0] if zygotes else 0, controller.pid if controller else 0
+    return {'daemon': daemon.pid, 'zygote': zygote, 'controller': controller}
 """
-"""Defines a function in a notebook: the pids of the agent, the fork server and ipyparallel's controller."""
+"""Defines a function in a notebook: the pids of the daemon, its zygote and ipyparallel's controller; 0 for none."""
 
 
-def await_agent(notebook: Notebook, home: WorldDir, earlier: int = 0) -> int:
-    """Return the pid of the agent that serves, once one does that is not an earlier one.
+def await_daemon(notebook: Notebook, home: WorldDir, earlier: int = 0) -> int:
+    """Return the pid of the daemon that serves, once one does that is not an earlier one.
 
-    Between two agents there is none, whose pid would be 0: a signal to that hits this process's whole group.
+    Between two daemons there is none, whose pid would be 0: a signal to that hits this process's whole group.
     """
     found: list[int] = []
 
     def serves() -> bool:
-        found.append(listener_at(home.agent_socket))
+        found.append(listener_at(home.daemon_socket))
         return found[-1] not in {0, earlier}
 
-    notebook.until(serves, 60, "no other agent serves" if earlier else "no agent serves")
+    notebook.until(serves, 60, "no other daemon serves" if earlier else "no daemon serves")
     return found[-1]
 
 
 def pid_of(notebook: Notebook, which: str) -> int:
-    """Return the pid of "agent", "fork server" or "controller"."""
+    """Return the pid of "daemon", "zygote" or "controller"."""
     return int(notebook.run(f"{FIND}print(helpers()[{which!r}])").text)
 
 

@@ -369,11 +369,11 @@ def test_in_a_restarted_kernel_no_cell_starts_a_second_world_unasked(open_notebo
     notebook.run("%distributed stop")
 
 
-def test_a_killed_controller_and_a_killed_fork_server_are_named_and_replaced(notebook: Notebook) -> None:
+def test_a_killed_controller_is_named_and_replaced_and_so_is_a_killed_daemon(notebook: Notebook) -> None:
     notebook.run(f"import os, time\n{FIND}s = registry.current()")
     assert notebook.run("s.client.ids").text == "[0, 1, 2]\n"
-    for which, said in (("controller", "controller was killed by SIGKILL"), ("fork server", "The fork server")):
-        notebook.run(f"os.kill(helpers()[{which!r}], 9)\nwhile not s.troubles: time.sleep(0.01)")
+    for which, said in (("controller", "was killed by SIGKILL"), ("daemon", "controller has ended")):  # with it
+        notebook.run(f"os.kill(helpers()[{which!r}], 9)\nwhile {said!r} not in str(s.troubles): time.sleep(0.01)")
         assert said in notebook.run("%distributed").text
         assert notebook.run(KEPT).text == WHOLE, "cells run on"
         assert "back after" in notebook.run("%distributed heal").text

@@ -211,9 +211,7 @@ def test_what_is_huge_costs_what_the_table_says(world: Notebook, row: Huge) -> N
 
 
 def test_every_guard_of_the_code_stands_in_the_table() -> None:
-    assert guards() - {"the fork server stumbled over {}", "the node's agent failed in {}"} == {
-        row.guard for row in TABLE if row.guard
-    }
+    assert guards() - {"the node's daemon failed in {}"} == {row.guard for row in TABLE if row.guard}
 
 
 def test_what_is_done_elsewhere_is_done_there() -> None:

@@ -58,13 +58,13 @@ def test_an_interrupted_start_leaves_nothing_and_can_be_repeated(open_notebook: 
 
 def test_a_controller_that_ends_while_it_starts_is_named_and_harms_nobody(open_notebook: Open, tmp_path: Path) -> None:
     lie = """
-import os
+import os, sys
 def lie(module):
-    plain = module.app.main
-    module.app.main = lambda argv: plain(argv) if os.path.exists("well") else print("no ports left") or sys.exit(3)
+    plain = module.die_with_starter
+    module.die_with_starter = lambda: plain() if os.path.exists("well") else print("no ports left") or sys.exit(3)
 """
     notebook = open_notebook(
-        f"%cd -q {tmp_path}", **lies.told(tmp_path / "lies", ("nbcomm.node.processes.controller", lie))
+        f"%cd -q {tmp_path}", **lies.told(tmp_path / "lies", ("nbcomm.node.processes.parenthood", lie))
     )
     notebook.run("%distributed start -n 2\nfrom nbcomm.notebook.session import registry")
     notebook.run("%%distributed\nkept = rank")
@@ -124,7 +124,7 @@ import os, signal
 from pathlib import Path
 
 def lie(module):
-    from nbcomm.node.agent.peers import listener_at
+    from nbcomm.node.peers import listener_at
     from nbcomm.world_dir import WorldDir
     join, meet = module.World._join, module.World._meet_board
 
@@ -133,9 +133,9 @@ def lie(module):
             os.unlink(os.environ["STRIKES"])
         except FileNotFoundError:
             return
-        while not (agent := listener_at(WorldDir(os.environ["NBCOMM_HOME"]).agent_socket)):
+        while not (daemon := listener_at(WorldDir(os.environ["NBCOMM_HOME"]).daemon_socket)):
             pass  # 0 would be this process's whole group
-        os.kill(agent, signal.SIGKILL)
+        os.kill(daemon, signal.SIGKILL)
 
     def joining(self, order):
         if self.rank == 1 and os.environ["MOMENT"] == "before":
@@ -150,11 +150,11 @@ def lie(module):
     module.World._join, module.World._meet_board = joining, meeting
 """,
 )
-"""The agent is killed once, when rank 1 is about to meet the others, or has just met them."""
+"""The daemon is killed once, when rank 1 is about to meet the others, or has just met them."""
 
 
 @pytest.mark.parametrize("moment", ["before", "behind"])
-def test_a_world_whose_agent_is_killed_while_it_forms_its_first_groups_has_nbcomms_own(
+def test_a_world_whose_daemon_is_killed_while_it_forms_its_first_groups_has_nbcomms_own(
     open_notebook: Open, tmp_path: Path, moment: str
 ) -> None:
     strikes = tmp_path / "strikes"
@@ -219,22 +219,21 @@ def lie(module):
     module.prepare = slow
 """,
 )
-"""A fork server that takes long to start, if a file is there."""
+"""A zygote that takes long to start, if a file is there."""
 
 
-def test_a_heal_waits_for_a_fork_server_that_has_just_been_started(open_notebook: Open, tmp_path: Path) -> None:
+def test_a_heal_waits_for_a_daemon_that_has_just_been_started(open_notebook: Open, tmp_path: Path) -> None:
     slow = tmp_path / "slow"
     notebook = open_notebook(
         "%distributed start -n 2", SLOW=str(slow), NBCOMM_WARM="0", **lies.told(tmp_path / "lies", _SLOW)
     )
     slow.touch()
     notebook.run(f"{FIND}import os, signal\nfound = helpers()\nnode = registry.current()._processes.nodes.head")
-    notebook.run("first = node._forkserver._process")  # the notebook itself may start another one in its place
-    kill = "os.kill(found['agent'], signal.SIGKILL); os.kill(found['fork server'], signal.SIGKILL)"
-    started = "first.status(50); node.replace_forkserver(); assert node.ready is None"
-    notebook.run(f"os.kill(found['fork server'], signal.SIGSTOP)\n{kill}\n{started}")
+    notebook.run(
+        "os.kill(found['daemon'], signal.SIGKILL)\nos.kill(registry.current().status()[1].pid, signal.SIGKILL)"
+    )
     healed = notebook.run("%distributed heal").text
-    assert "All processes are alive" in healed, healed
+    assert "Rank 1 is back" in healed, healed
     assert "has ended" not in notebook.run("%distributed").text
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 

@@ -13,7 +13,7 @@ import pytest
 from .faults import FAULTS, Fault, prepare, run, written
 from .notebook import Notebook
 
-# How a rank has ended is known only to the fork server that has started it: rows that kill it come last.
+# How a rank has ended is known only to the daemon that has started it: rows that kill it come last.
 pytestmark = pytest.mark.story
 
 PAGE = Path(__file__).parents[2] / "docs" / "reliability.md"
@@ -26,11 +26,15 @@ LEFT = {
     ("the kernel is restarted", "backward"),
     ("kill -9 of the kernel", "idle"),
     ("kill -9 of the kernel", "backward"),
-    ("the node's agent is stopped (SIGSTOP)", "Python"),
-    ("the node's agent is stopped (SIGSTOP)", "backward"),
-    ("kill -9 of the node's agent", "Python"),
-    ("kill -9 of the agent and the fork server", "Python"),
-    ("kill -9 of the agent and the fork server", "backward"),
+    ("kill -9 of the node's zygote", "Python"),
+    ("kill -9 of the node's zygote", "backward"),
+    ("the node's zygote is stopped (SIGSTOP)", "Python"),
+    ("the node's zygote is stopped (SIGSTOP)", "backward"),
+    ("kill -9 of the node's daemon", "Python"),
+    ("the node's daemon is stopped (SIGSTOP)", "Python"),
+    ("the node's daemon is stopped (SIGSTOP)", "backward"),
+    ("the zygote is stopped, and kill -9 of the daemon", "Python"),
+    ("the zygote is stopped, and kill -9 of the daemon", "backward"),
 }
 """Rows whose fault another row does in another place, by the same way through the code: `make test-all` does them."""
 
@@ -54,8 +58,8 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
 @pytest.mark.parametrize("fault", [_asked(fault) for fault in FAULTS if not fault.far])
 def test_a_fault_is_told_mended_and_survived(world: Notebook, fault: Fault) -> None:
     outcome = run(world, fault)
-    # Half a second where the machine is not busy; C code that holds Python's lock is told of after two. A fork server
-    # that must be started takes long where it is busy; what is not noticed lasts as long as the cell sleeps.
+    # Half a second where the machine is not busy; C code that holds Python's lock is told of after two. A daemon that
+    # must be started takes long where it is busy; what is not noticed lasts as long as the cell sleeps.
     assert outcome.until_told < 60
     assert outcome.until_good < 60
 

@@ -7,6 +7,7 @@ import re
 import signal
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -16,7 +17,7 @@ from nbcomm.rank_spec import capital, named
 
 from . import lies
 from .notebook import Notebook
-from .processes import pid_of
+from .processes import of_notebook, pid_of
 
 MAKE = """\
 %%distributed
@@ -157,49 +158,59 @@ def test_a_heal_that_is_interrupted_can_be_repeated(prepared: Notebook, pause: f
     prepared.run("%%distributed\nall_reduce(1, group=pair if rank < 2 else rest)")
 
 
-def test_a_heal_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
-    server = psutil.Process(pid_of(prepared, "fork server"))
+def test_a_heal_whose_daemon_does_not_answer_can_be_interrupted_and_repeated(prepared: Notebook) -> None:
     prepared.run("%%distributed -r 1\nos.kill(os.getpid(), 9)", fails=True)
-    server.suspend()
+    daemon = psutil.Process(pid_of(prepared, "daemon"))
+    daemon.suspend()
     cell = prepared.submit("print('on', flush=True)\n%distributed heal")
     prepared.until(lambda: "on" in cell.text, 20, "the cell did not begin", cell)
     time.sleep(0.5)  # in the wait for its answer, or on the way there: that wait must end as well
     assert not cell.idle
     prepared.interrupt()
-    prepared.finish(cell, 20)  # the fork server would have half a minute to answer
+    prepared.finish(cell, 20)  # the daemon would have half a minute to answer
     assert cell.error is not None
     assert cell.error["ename"] == "KeyboardInterrupt"
-    server.resume()
+    with suppress(psutil.NoSuchProcess):  # another one has taken over
+        daemon.resume()
     _healed(prepared, [1])
     # The process that was given up ends, and so do those that earlier tests have given up.
-    present = {pid_of(prepared, "agent"), pid_of(prepared, "controller"), *_pids(prepared)} - {0}
     gone_by = time.monotonic() + 60
-    while (children := {child.pid for child in server.children()}) != present:
-        assert time.monotonic() < gone_by, (children, present)
+    while (left := _ranks_of(prepared)) != set(_pids(prepared)):
+        assert time.monotonic() < gone_by, left
         time.sleep(0.05)
 
 
+def _ranks_of(notebook: Notebook) -> set[int]:
+    """The processes that write what a rank has to say."""
+    found = set()
+    for process in of_notebook(notebook.pid):
+        with suppress(OSError):
+            if Path(f"/proc/{process.pid}/fd/1").readlink().name.startswith("rank"):
+                found.add(process.pid)
+    return found
+
+
 _SUSPEND = """
-from nbcomm.launch.ways.forkserver_process import ForkServerProcess
-plain = ForkServerProcess.start
+from nbcomm.launch.ways.daemon_process import DaemonProcess
+plain = DaemonProcess.start
 def start(self):
-    ForkServerProcess.start = plain
+    DaemonProcess.start = plain
     plain(self)
     while self._process._fork is None:
         assert not self._process.has_ended
     self._process._fork.suspend()
     print('suspended', self._process._fork.pid, self._home.path, flush=True)
-ForkServerProcess.start = start
+DaemonProcess.start = start
 """
-"""Stops the next fork server as soon as it is there."""
+"""Stops the next daemon as soon as it is there."""
 
 
-def test_a_start_whose_fork_server_does_not_answer_can_be_interrupted_and_repeated(
+def test_a_start_whose_daemon_does_not_answer_can_be_interrupted_and_repeated(
     open_notebook: Callable[..., Notebook],
 ) -> None:
     notebook = open_notebook(_SUSPEND)
     cell = notebook.submit("%distributed start -n 2")
-    notebook.until(lambda: "suspended" in cell.text, 60, "the fork server was not started", cell)
+    notebook.until(lambda: "suspended" in cell.text, 60, "the daemon was not started", cell)
     _, pid, home = next(line for line in cell.lines if "suspended" in line).split()
     server = psutil.Process(int(pid))
     time.sleep(1.0)  # in the wait for its answer, or on the way there
@@ -276,11 +287,9 @@ FORKS = (
 import errno, os
 
 def lie(module):
-    fork, plan, server = os.fork, os.environ["FORKS"], os.getpid()
+    fork, plan = os.fork, os.environ["FORKS"]
 
     def by_plan():
-        if os.getpid() != server:
-            return fork()
         try:
             with open(plan, "r+") as file:
                 first, rest = file.read(1), file.read()
@@ -299,7 +308,10 @@ def lie(module):
     os.fork = by_plan
 """,
 )
-"""A fork server that forks as a file says, a letter a fork: x, it fails; e, what it makes ends; else it is well."""
+"""A node whose forks a file plans, a letter a fork: x, it fails; e, what it makes ends; else it is well.
+
+The zygote is the first fork of a node; the first one of each order ends when it has forked what was ordered.
+"""
 
 
 @pytest.fixture
@@ -310,7 +322,7 @@ def plan(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
-    """A world of three, with such a fork server, whose ranks hold a variable."""
+    """A world of three on such a node, whose ranks hold a variable."""
     lie = lies.told(plan.with_name("lies"), FORKS)
     return open_notebook(
         "%distributed start -n 3", "%%distributed\nkept = rank * 10", **lie, FORKS=str(plan), NBCOMM_WARM="0"
@@ -320,14 +332,14 @@ def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
 @pytest.mark.parametrize(
     ("forks", "dead", "sentence"),
     [
-        ("x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
+        (".x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
         pytest.param(
-            ".x",
+            "..x",
             [1, 2],
             r"Rank 2 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks",
             marks=pytest.mark.nightly,
         ),
-        pytest.param("e", [1], "Rank 1 ended with exit code 3 while it started.", marks=pytest.mark.nightly),
+        pytest.param(".e", [1], "Rank 1 ended with exit code 3 while it started.", marks=pytest.mark.nightly),
     ],
     ids=["fork", "second-fork", "start"],
 )
@@ -355,7 +367,7 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
     plan: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
     notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan), NBCOMM_WARM="0")
-    plan.write_text("..x")  # the first becomes the agent; the second counts GPUs, where torch may have some
+    plan.write_text("..x")
     failed = notebook.run("%distributed start -n 2", fails=True).error_text
     assert re.search(r"Rank [01] could not be started: \[Errno 11\] Resource temporarily unavailable\.$", failed.flat)
     notebook.run("%distributed start -n 2")
@@ -374,52 +386,3 @@ def test_a_start_names_all_ranks_that_died_and_can_be_repeated(
     )
     notebook.run("%distributed start -n 3")
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-2] 3\n"
-
-
-UNWATCHED = (
-    "nbcomm.node.processes.oom",
-    """
-import errno, os
-
-def lie(module):
-    watch = os.pidfd_open
-    def once(*args):
-        try:
-            os.unlink(os.environ["UNWATCHED"])
-        except FileNotFoundError:
-            return watch(*args)
-        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
-    os.pidfd_open = once
-""",
-)
-"""A fork server that cannot watch over the first process that it is asked to, if there is a file."""
-
-
-def test_a_rank_that_the_new_fork_server_cannot_watch_over_is_named_and_lives_on(
-    tmp_path: Path, open_notebook: Callable[..., Notebook]
-) -> None:
-    file, lie = tmp_path / "unwatched", lies.told(tmp_path / "lies", UNWATCHED)
-    notebook = open_notebook("%distributed start -n 2", "%%distributed\nkept = rank * 10", **lie, UNWATCHED=str(file))
-    server, pids = pid_of(notebook, "fork server"), _pids(notebook)
-    file.touch()
-    os.kill(server, signal.SIGKILL)
-    until = time.monotonic() + 60
-    while "The fork server was killed" not in notebook.run("%distributed status").text:
-        assert time.monotonic() < until
-    sentence = (
-        "The fork server does not monitor rank 0 ([Errno 24] Too many open files). Cells run there as before, but "
-        "if such a process dies, the cause remains unknown. Type %distributed heal 0 for new processes without "
-        "variables.\n"
-    )
-    healed = notebook.run("%distributed heal").text
-    assert re.search(r"^The fork server is back after .* s\.\n", healed), healed
-    assert healed.endswith(sentence)
-    assert notebook.run("%distributed status").text.endswith(sentence)
-    assert notebook.run("%%distributed --no-fold\n(kept, all_reduce(1))").lines == ["[0] (0, 2)", "[1] (10, 2)"]
-    os.kill(pids[0], signal.SIGKILL)  # its end is noticed all the same
-    until = time.monotonic() + 60
-    while "rank 0 has ended" not in notebook.run("%distributed status").text:
-        assert time.monotonic() < until
-    assert "Rank 0 is back" in notebook.run("%distributed heal").text
-    assert sentence not in notebook.run("%distributed status").text
-    assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"

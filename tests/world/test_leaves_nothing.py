@@ -20,7 +20,7 @@ from .processes import FIND, of_notebook
 
 _WHERE = (
     f"{FIND}s = registry.current()\ns.client\n"
-    "print(s.home.path, s.home.bulk, helpers()['fork server'], *[v.pid for v in s.status()])"
+    "print(s.home.path, s.home.bulk, helpers()['daemon'], *[v.pid for v in s.status()])"
 )
 
 
@@ -34,7 +34,7 @@ class _Traces:
         server = psutil.Process(int(pids[0]))
         self.processes = [server, *server.children(recursive=True)]
         assert {int(pid) for pid in pids} <= {process.pid for process in self.processes}
-        assert len(self.processes) >= 10, "fork server, agent, controller, its heart monitor, 3 ranks, 3 children"
+        assert len(self.processes) >= 9, "daemon, controller, its heart monitor, 3 ranks, 3 children; mostly a zygote"
         assert self.paths[0].exists()
 
     def left(self) -> list[str]:

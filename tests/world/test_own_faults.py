@@ -176,14 +176,14 @@ CELL, PUSH, PULL, WHO = "%%distributed\nrank", "session.push(x=1)", "session.pul
         (CELL, "notebook.output.past_cells.PastOutputs.add", False),
         (CELL, "notebook.execution.hang_watch.HangWatch.hurry", False),
         (CELL, "notebook.execution.dispatcher.Dispatcher.lose_dead", False),
-        (CELL, "launch.link.Link._stream", False),
+        (CELL, "launch.link.Link._end", False),
         (CELL, "launch.nodes.Nodes.compare_clocks", True),
         (CELL, "notebook.cluster.generations.Generations._form", True),
         (CELL, "notebook.execution.dispatcher.Dispatcher.lose_dead", True),
-        (CELL, "launch.link.Link._stream", True),
+        (CELL, "launch.link.Link._end", True),
         *((code, "notebook.execution.dispatcher.Dispatcher.lose_dead", False) for code in (PUSH, PULL, WHO)),
         *((code, "notebook.execution.interrupts.InterruptCounter.__enter__", False) for code in (PUSH, PULL, WHO)),
-        *((code, "launch.link.Link._stream", False) for code in (PUSH, PULL, WHO)),
+        *((code, "launch.link.Link._end", False) for code in (PUSH, PULL, WHO)),
     ],
 )
 def test_what_could_not_be_sent_keeps_no_rank_busy(

@@ -32,12 +32,12 @@ from jupyter_client.session import Session
 
 from nbcomm.protocol import Claim, Exited, Hello, Output, Shutdown, Start, Text
 from nbcomm.protocol.codec import decode_status, encode
-from nbcomm.protocol.parcels import HEAD, Letter, name_of, pack
+from nbcomm.protocol.nodes import HEAD, name_of
 from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
-from .processes import await_agent, of_notebook, pid_of
+from .processes import await_daemon, of_notebook, pid_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc to see which sockets are open")
 
@@ -126,13 +126,13 @@ class World:
 
     @property
     def processes(self) -> list[psutil.Process]:
-        """The fork server, the agent, ipyparallel's controller and its heart monitor, and the ranks."""
+        """The daemon, its zygote, ipyparallel's controller and its heart monitor, and the ranks."""
         return of_notebook(self.kernel.pid)
 
     @property
     def seed(self) -> psutil.Process:
-        """The process that has forked the fork server."""
-        seed = psutil.Process(pid_of(self.notebook, "fork server")).parent()
+        """The process that has forked the daemon."""
+        seed = psutil.Process(pid_of(self.notebook, "daemon")).parent()
         assert seed is not None
         return seed
 
@@ -147,7 +147,7 @@ class World:
 
         The seed's is left out, as tests/node/seed/test_seed.py knocks there.
         """
-        ours = {"link": "curve", "agent": "framed", "store": "store"}
+        ours = {"link": "curve", "daemon": "status", "store": "store"}
         found: dict[str, Door] = {}
         seen = set()
         for door in sorted(self.doors):
@@ -220,7 +220,7 @@ def test_every_listening_socket_is_on_loopback_or_in_a_private_directory(world: 
     assert {path.parent for path in paths} == {world.home.path, Path(world.seed.cwd())}
     assert {re.sub(r"\d*\.part", ".sock", path.name) for path in paths} == {
         "link.sock",
-        "agent.sock",
+        "daemon.sock",
         "store.sock",
         "seed.sock",
     }
@@ -288,7 +288,7 @@ def test_every_file_is_for_this_user_alone_whatever_the_umask(world: World) -> N
     home, bulk = world.home.path, world.home.bulk
     there = [home.parent, home, bulk, *home.rglob("*"), *bulk.rglob("*")]
     names = {path.name for path in there}
-    assert {"link.json", "rank0.log", "rank3.stdout", "forkserver.log", "ipcontroller-client.json", "board2"} <= names
+    assert {"link.json", "rank0.log", "rank3.stdout", "daemon.log", "ipcontroller-client.json", "board2"} <= names
     ours = [path for path in there if path.name != "README"]  # a text of IPython's
     assert not list(filter(None, map(_too_readable, ours)))
 
@@ -346,12 +346,6 @@ def _store(*request: Any) -> bytes:
     return struct.pack("!I", len(body)) + body
 
 
-def _framed(*frames: bytes, kind: int = 0) -> bytes:
-    """What a message is on the wire between a rank and the node's agent."""
-    lengths = b"".join(struct.pack("<Q", len(frame)) for frame in frames)
-    return struct.pack("<II", kind, len(frames)) + lengths + b"".join(frames)
-
-
 _SHORT_WORD = b"\x04\0who" + b"\x05\0word"
 """A name and a message of one part, in ZMQ's first protocol, which asks for no handshake."""
 
@@ -365,12 +359,7 @@ def _said(language: str) -> dict[str, bytes]:
             b"\x06" + struct.pack("!Q", 1 << 32),
             b"\x06" + struct.pack("!Q", 1 << 62),
         ),
-        "framed": (
-            b"",
-            _framed(encode(Claim(1, 1, 0.0))),
-            struct.pack("<IIQ", 0, 1, 1 << 32),
-            _framed(*[b""] * _NESTED),
-        ),
+        "status": (b"", encode(Claim(1, 1, 0.0)), b"\xff" * 8, b"\x91" * _NESTED + b"\xc0"),
         "store": (
             b"",
             _store("check", ["x"]),
@@ -419,7 +408,7 @@ def _threads(process: psutil.Process) -> list[str]:
 
 def test_strangers_at_every_door_disturb_nothing_while_they_stay_and_after(world: World) -> None:
     languages = {name.split()[0] for name in world.houses}
-    assert languages == {"curve", "framed", "store", "gloo"}
+    assert languages == {"curve", "status", "store", "gloo"}
     world.works()
     everybody = [world.kernel, *world.processes]
     before = {process: (process.memory_info(), len(_threads(process))) for process in everybody}
@@ -444,42 +433,37 @@ def _hears(door: Door, said: bytes, *, leaves: bool = False) -> bytes:
     """Say something, and hear all of the answer until the other end hangs up; it does so at once on one who leaves."""
     heard = b""
     with door.connect() as connection, suppress(ConnectionError):
-        connection.sendall(said)
-        if leaves:
-            connection.shutdown(socket.SHUT_WR)
+        with suppress(ConnectionError):  # it listens to nothing
+            connection.sendall(said)
+            if leaves:
+                connection.shutdown(socket.SHUT_WR)
         while data := connection.recv(1 << 16):
             heard += data
     return heard
 
 
-_HELLO = [encode(Header(0, 7, 0, 0, 0)), encode(Hello(1, 1, "stranger", 0, "0"))]
+_HELLO = encode(Header(0, 7, 0, 0, 0)) + encode(Hello(1, 1, "stranger", 0, "0"))
 
 
 @pytest.mark.parametrize(
     "said",
     [
-        _framed(encode(Shutdown(1))),
-        _framed(encode(Claim(1, 1, 0.0)), kind=2),
-        _framed(encode(Start(1, "x", "engine", [], {}, "/"))),
-        _framed(*_HELLO),
-        _framed(*_HELLO) * 1000,
-        _framed(encode(Exited(1, "rank 1", 1, 0))),
-        _framed(b"x" * (4 << 20)),
-        struct.pack("<IIQ", 0, 1, 1 << 60),
-        struct.pack("<II", 0, 1 << 31),
+        b"",
+        encode(Shutdown(1)),
+        encode(Claim(1, 1, 0.0)),
+        encode(Start(1, "x", "engine", [], {}, "/")),
+        _HELLO,
+        _HELLO * 1000,
+        encode(Exited(1, "rank 1", 1, 0)),
+        b"x" * (4 << 20),
     ],
-    ids=["end", "claim", "start", "a rank's", "a thousand", "report", "too long", "far too long", "too many"],
+    ids=["nothing", "end", "claim", "start", "a rank's", "a thousand", "report", "long"],
 )
-def test_the_agent_takes_neither_orders_nor_a_ranks_words_from_a_stranger(world: World, said: bytes) -> None:
-    assert _hears(world.houses["framed"], said, leaves=True) == b""
+def test_a_stranger_is_told_the_status_whatever_it_says_and_no_more(world: World, said: bytes) -> None:
+    status = decode_status(_hears(world.houses["status"], said, leaves=True))
+    assert (status.holder, status.alone) == (world.kernel.pid, 0.0)
     assert "stranger" not in world.run("%distributed")
     world.works()
-
-
-def test_a_stranger_is_told_the_status_and_no_more(world: World) -> None:
-    heard = _hears(world.houses["framed"], _framed(b"status", kind=2), leaves=True)
-    status = decode_status(heard[16:])
-    assert (status.holder, status.alone) == (world.kernel.pid, 0.0)
 
 
 @pytest.mark.parametrize("body", [b"\xc1", b"\x01", b"\x90", b"\xa1\xff", msgspec.msgpack.encode(["no_such", 1])])
@@ -507,11 +491,43 @@ def test_a_stranger_on_the_link_is_refused_even_under_the_nodes_name(world: Worl
         with dealer.get_monitor_socket(_REFUSED) as fate:
             dealer.connect(info.address)
             said = (Hello(1, 1, "stranger", 0, "0"), Output(1, [Text("stdout", "forged\n")]))
-            dealer.send_multipart(pack([Letter(1, encode(Header(0, 7, 0, 0, 0)), [encode(word)]) for word in said]))
+            for word in said:
+                dealer.send_multipart([encode(Header(0, 7, 0, 0, 0)), encode(word)])
             assert fate.poll(PATIENCE * 1000), "the link neither took nor refused it"
             dealer.disable_monitor()
     assert "stranger" not in world.run("%distributed")
     world.works()
+    assert "forged" not in "".join(cell.text for cell in world.notebook.cells.values())
+
+
+_LIAR = """\
+%%distributed -r 1
+import gc, os, sys, zmq
+from nbcomm.rank.link import RankLink
+from nbcomm.protocol import Hello, Obeyed, Output, Text
+from nbcomm.protocol.codec import encode
+from nbcomm.protocol.streams import Header
+(link,) = [each for each in gc.get_objects() if type(each) is RankLink]
+own = link._info
+shown = [*os.environ.values(), *sys.argv, open("/proc/self/cmdline").read(), open("/proc/self/environ").read()]
+print("secret" if any(own.client_secret in each for each in shown) else "not shown")
+with zmq.Context() as context, context.socket(zmq.DEALER) as dealer:
+    dealer.routing_id = {name!r}
+    dealer.linger = 2000
+    dealer.curve_serverkey = own.server_public.encode()
+    dealer.curve_publickey, dealer.curve_secretkey = own.client_public.encode(), own.client_secret.encode()
+    dealer.connect(own.address)
+    for word in (Hello(0, 1, "a lie", 0, "0"), Output(1, [Text("stdout", "forged")]), Obeyed(1)):
+        dealer.send_multipart([encode(Header(1 << 40, 7, 0, 0, 0)), encode(word)])
+        dealer.send_multipart([encode(word)])
+"""
+
+
+@pytest.mark.parametrize("name", [b"node0", b"rank0-1"])
+def test_a_rank_is_its_key_with_which_it_speaks_neither_as_another_nor_as_a_node(world: World, name: bytes) -> None:
+    assert world.run(_LIAR.replace("{name!r}", repr(name))) == "[1] not shown\n"
+    world.works()
+    assert "a lie" not in world.run("%distributed")
     assert "forged" not in "".join(cell.text for cell in world.notebook.cells.values())
 
 
@@ -573,16 +589,18 @@ def test_what_was_recorded_on_the_link_is_worth_nothing_played_back(world: World
         listener.bind(door.address)
         tap = Wiretap(listener, door._replace(address=str(behind)))
         try:
-            agent = await_agent(world.notebook, world.home)
-            os.kill(agent, signal.SIGKILL)  # the next one connects through it
-            await_agent(world.notebook, world.home, agent)
+            daemon = await_daemon(world.notebook, world.home)
+            os.kill(daemon, signal.SIGKILL)  # the next one connects through it
+            await_daemon(world.notebook, world.home, daemon)
+            world.run("%distributed heal")  # ipyparallel's controller has ended with the last one
+            world.run("registry.current().client")  # the ranks register
             world.until(lambda: len(world.processes) == 8, "it has not ended")
             world.works()
             recorded = bytes(tap.recorded)
         finally:
             path.unlink()
             behind.rename(path)
-            world.taps.append(tap)  # the agent goes on through it
+            world.taps.append(tap)  # the daemon goes on through it
     world.works()
     shown = world.told()
     _is_worth_nothing(recorded, door, b"Hello")
@@ -715,7 +733,7 @@ def test_nothing_is_unpickled_from_a_stranger(world: World, tmp_path: Path) -> N
     frames = b"\1" + bytes([0]) + b"\0" + bytes([len(bomb)]) + bomb
     framed = {
         "curve": [_greeting(b"CURVE") + frames, _greeting(b"NULL") + frames, frames, frames[2:]],
-        "framed": [_framed(bomb), _framed(bomb, bomb, bomb), _framed(bomb, kind=2)],
+        "status": [bomb],
         "store": [struct.pack("!I", len(bomb)) + bomb, _store("set", "bomb", bomb), _store(bomb), _store("set", bomb)],
         # Eight bytes say which connection of a group this is: not one that the next groups will make, and lack then.
         "gloo": [bytes(8) + bomb, struct.pack("<Q", 1 << 40) + bomb],

@@ -42,7 +42,7 @@ def first(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
 
 
 def _seed_of(notebook: Notebook) -> psutil.Process:
-    seed = psutil.Process(pid_of(notebook, "fork server")).parent()
+    seed = psutil.Process(pid_of(notebook, "daemon")).parent()
     assert seed is not None
     assert "nbcomm.node.seed" in seed.cmdline()
     return seed

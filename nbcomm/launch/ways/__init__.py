@@ -1,1 +1,1 @@
-"""The ways by which a node is started, and what its fork server then is to the notebook."""
+"""The ways by which a node is started, and what its daemon then is to the notebook."""

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from ...errors import StartError
-from ...node.agent.peers import on_the_route_to
+from ...node.peers import on_the_route_to
 from ...world_info import Way
 from ..placement import share_out
 

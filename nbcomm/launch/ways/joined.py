@@ -1,4 +1,4 @@
-"""A node that joins by a ticket: its fork server, as the command that has started it shows it."""
+"""A node that joins by a ticket: its daemon, as the command that has started it shows it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _OWN = ("CUDA_VISIBLE_DEVICES", "NBCOMM_", "SLURM_", "OMPI_", "PMIX_", "JPY_", "
 
 
 class JoinedNode:
-    """The fork server of a node that a command lets join: ``python -m nbcomm.node`` there, by ssh for example.
+    """The daemon of a node that a command lets join: ``python -m nbcomm.node`` there, by ssh for example.
 
     Args:
         ticket: what the command reads from its standard input.
@@ -123,7 +123,7 @@ class JoinedNode:
         self._program.kill()
 
     def fence(self, timeout: float, pids: Sequence[int] = ()) -> None:
-        """End what it and its agent have left there, with these processes, and wait for that for so many seconds.
+        """End what it and its daemon have left there, with these processes, and wait for that for so many seconds.
 
         Raises:
             StartError: it has failed, or was not done in time.

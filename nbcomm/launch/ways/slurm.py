@@ -4,7 +4,7 @@ The job's own script only waits. What runs on a node is started there by srun, a
 nodes are kept when ranks are replaced or the world is restarted: nothing waits in the queue again. A notebook that
 already is in a job (``SLURM_JOB_ID``) uses that one.
 
-The script ends the job when nothing has run in it for a while, which ends a job whose notebook has died: the agents
+The script ends the job when nothing has run in it for a while, which ends a job whose notebook has died: the daemons
 end the ranks after the grace, and then no step is left.
 """
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -188,6 +189,7 @@ class Job:
         ends: when its time is over, by `time.time`, if that is known.
         over: why it has no nodes any more, in words; empty while it has, or waits for them.
         lost: the nodes that it had, and will not have again.
+        doubted: set when something has happened that its end would explain.
     """
 
     def __init__(self, info: JobInfo) -> None:
@@ -195,6 +197,7 @@ class Job:
         self.ends: float | None = None
         self.over = ""
         self.lost: set[str] = set()
+        self.doubted = threading.Event()
 
     @classmethod
     def submit(cls, request: Request) -> Job:

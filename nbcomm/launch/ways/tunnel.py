@@ -2,7 +2,7 @@
 
 A laptop behind a router reaches the hosts, and they do not reach it. So this machine opens an ssh to each of them that
 listens there on a socket of the user's own, and passes on what connects. If that ssh ends, another one is started; the
-link between notebook and agent bears the gap as it bears a network that is cut.
+link between notebook and daemon bears the gap as it bears a network that is cut.
 """
 
 from __future__ import annotations

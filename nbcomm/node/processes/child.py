@@ -1,4 +1,4 @@
-"""The fork server's children: forks that become a rank or a controller, or processes of their own."""
+"""The processes that a node starts: forks of the zygote that become a rank, or programs of their own."""
 
 from __future__ import annotations
 
@@ -21,33 +21,27 @@ MODULES = {"engine": "nbcomm.rank.engine", "controller": "nbcomm.node.processes.
 """The modules that can be started: their ``main`` is called, or they are run with ``-m``."""
 
 
-def become(order: Start, log: Path, let_go: Callable[[], None], parent: int) -> NoReturn:
+def become(order: Start, log: Path, let_go: Callable[[], None]) -> NoReturn:
     """Turn this fork into the ordered process.
 
     Args:
         order: the process to become.
         log: where its output goes.
-        let_go: closes what only the server uses.
-        parent: the process that has forked this one.
+        let_go: closes what only the zygote uses.
     """
     with to_the_end():
         os.setsid()  # so that it does not get the notebook's Ctrl-C
         fork_signals.let_through()
         let_go()
-        if order.what == "controller":
-            os.umask(0o077)  # it writes files of its own; a rank's files are the user's
-            # Nothing else would end it, or its heart monitor, which is its fork; an engine ends itself.
-            parenthood.die_with(parent)
-            parenthood.die_with_forker()
-        if order.what == "engine":
-            oom.offer()
+        oom.offer()
         _take_log(log)
         environment = _environment(order)
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(_folder(order))
         sys.argv = [order.what, *order.argv]
-        importlib.import_module(MODULES[order.what]).main(order.argv)
+        main = importlib.import_module(MODULES[order.what]).main
+        main(order.argv, own_key(order)) if order.secret else main(order.argv)
     raise AssertionError  # it has ended
 
 
@@ -70,22 +64,34 @@ def to_the_end() -> Iterator[None]:
 
 
 def spawn(order: Start, log: Path) -> subprocess.Popen[bytes]:
-    """Start the ordered process without a fork of this one.
+    """Start the ordered process as a program of its own.
 
     Raises:
         OSError: it cannot be started, for example because its working directory was removed.
     """
     with os.fdopen(_open_log(log), "ab") as stream:
-        return subprocess.Popen(  # noqa: S603 - our own modules, by name
+        process = subprocess.Popen(  # noqa: S603 - our own modules, by name
             [sys.executable, "-m", MODULES[order.what], *order.argv],
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if order.secret else subprocess.DEVNULL,
             stdout=stream,
             stderr=stream,
-            env=_environment(order),
+            env={
+                **_environment(order),
+                **({parenthood.PARENT: str(os.getpid())} if order.what == "controller" else {}),
+            },
             cwd=_folder(order),
             start_new_session=True,
-            umask=0o077 if order.what == "controller" else -1,
+            umask=0o077 if order.what == "controller" else -1,  # it writes files of its own; a rank's are the user's
         )
+    if process.stdin is not None:
+        with suppress(BrokenPipeError), process.stdin as pipe:
+            pipe.write(own_key(order).encode())
+    return process
+
+
+def own_key(order: Start) -> str:
+    """Return, in one word each, the number of a rank's start, and the two halves of the key that is its own."""
+    return f"{order.number} {order.public} {order.secret}"
 
 
 def _open_log(path: Path) -> int:

@@ -1,34 +1,39 @@
-"""The processes of a world on this node: their starts, their ends, and those that an earlier fork server started."""
+"""The processes of a world on this node: which live, how they ended, and those that an earlier daemon started.
+
+All of it is one table with a version. Whoever wants to know compares versions, and asks for the whole: no end can be
+missed because one message, or one step behind it, has failed.
+"""
 
 from __future__ import annotations
 
 import os
-import selectors
 import signal
 import subprocess
-import sys
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack, nullcontext, suppress
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
 
 import msgspec
+import zmq
 
 from ...faults import Faults
-from ...protocol import Exited, Report, Signal, Start, Started, Unwatched
+from ...protocol import Exited, Signal, Start, Started
+from ...protocol.nodes import rank_of
 from ...world_dir import WorldDir
-from . import child, fork_signals, oom
+from .. import unsaid
+from . import child, oom
 from .liveness import end, has_ended, kill_orphans, kill_with_children, lives
 
-_Known = list[tuple[int, str, int]]
-"""What is written down for the next fork server: start, key and pid of each process that lives."""
+_Known = list[tuple[int, str, int, str]]
+"""What is written down for the next daemon: start, key, pid and public key of each process that lives."""
 
 
 def written_down(home: WorldDir) -> list[Started]:
-    """Return the processes that a fork server of this world has started; some may have ended."""
+    """Return the processes that a daemon of this world has started; some may have ended."""
     try:
         known = msgspec.json.decode(home.read_children(), type=_Known)
     except (OSError, msgspec.DecodeError):
         return []  # there was none
-    return [Started(start, key, pid) for start, key, pid in known]
+    return [Started(*each) for each in known]
 
 
 class Children:
@@ -36,32 +41,24 @@ class Children:
 
     Args:
         home: the world's directory.
-        selector: is told which descriptors to watch: each is given to `bury`.
-        report: called with each start and each end.
-        let_go: closes, in a child, what only the fork server uses.
+        poller: is told which descriptors to watch: each is given to `bury`.
         faults: logs what goes wrong beside the work.
+
+    Attributes:
+        version: of the table; it grows with each start and each end.
     """
 
-    def __init__(
-        self,
-        home: WorldDir,
-        selector: selectors.BaseSelector,
-        report: Callable[[Report], None],
-        let_go: Callable[[], None],
-        faults: Faults,
-    ) -> None:
-        self.forks = False
-        """Children are forks of this process; else they are started plainly."""
+    def __init__(self, home: WorldDir, poller: zmq.Poller, faults: Faults) -> None:
+        self.version = 0
         self._home = home
-        self._selector = selector
-        self._report = report
-        self._let_go = let_go
+        self._poller = poller
         self._faults = faults
         self._own: dict[int, Started] = {}  # by pid
         self._spawned: dict[int, subprocess.Popen[bytes]] = {}
         self._adopted: dict[int, Started] = {}  # by a descriptor that becomes readable at the end
-        self._unwatched: dict[int, tuple[Started, str]] = {}  # by pid: no descriptor could be had for it
+        self._unwatched: dict[int, Started] = {}  # by pid: no descriptor could be had for it
         self._ended: dict[str, tuple[Started, Exited]] = {}  # by key, unless another one was started since
+        self._statuses: dict[int, int | None] = {}  # of those that have ended, until the table says so
         self._ooms: dict[int, int] = {}
         self._written = b""  # what the file has
 
@@ -73,56 +70,52 @@ class Children:
     @property
     def due(self) -> bool:
         """Whether `look` must be called now and then."""
-        return bool(self._unwatched) or self._written != self._known()
+        return bool(self._unwatched or self._statuses) or self._written != self._known()
 
     def living(self) -> list[Started]:
         """Return the processes that live."""
-        return [*self._own.values(), *self._adopted.values(), *(started for started, _ in self._unwatched.values())]
+        return [*self._own.values(), *self._adopted.values(), *self._unwatched.values()]
 
-    def state(self) -> list[Report]:
-        """Return all that is known, in reports."""
-        reports: list[Report] = [*self.living()]
-        reports += [Unwatched(started.start, started.key, why) for started, why in self._unwatched.values()]
-        for started, ended in self._ended.values():
-            reports += [started, ended]
-        return reports
+    def table(self) -> list[Started | Exited]:
+        """Return all that is known: those that live, and the last end of each key that has no other process since."""
+        return [*self.living(), *(report for pair in self._ended.values() for report in pair)]
+
+    def rank_of(self, pid: int) -> int | None:
+        """Return the rank that a process is; None if it is none. Any thread may ask."""
+        for started in self.living():
+            if started.pid == pid:
+                return rank_of(started.key)
+        return None
+
+    def forget_unsaid(self) -> None:
+        """Keep no longer what ranks had not said when they died: it was heard."""
+        for key, (started, ended) in self._ended.items():
+            if ended.unsaid is not None:
+                self._ended[key] = started, msgspec.structs.replace(ended, unsaid=None)
 
     # ── starts ──────────────────────────────────────────────────────────────────────────────────────
 
-    def start(self, order: Start) -> None:
-        """Start a process, unless that was done: an earlier fork server may have ended before it could answer.
+    def knows(self, start: int) -> bool:
+        """Return whether a start was done: an earlier daemon may have ended before it could answer."""
+        return any(report.start == start for report in self.table())
+
+    def spawn(self, order: Start) -> None:
+        """Start a process as a program of its own.
 
         Raises:
             Exception: it could not be started: too many processes, no memory, a missing working directory.
         """
-        done = [
-            report for report in self.state() if isinstance(report, Started | Exited) and report.start == order.number
-        ]
-        if done:
-            for report in done:
-                self._report(report)
-            return
-        with fork_signals.held_back() if self.forks else nullcontext():
-            pid = self._fork(order) if self.forks else self._spawn(order)
-            self._own[pid] = Started(order.number, order.key, pid)
-        self._ooms[pid] = self._oom_kills()
-        self._ended.pop(order.key, None)
-        self._write_down()
-        self._report(self._own[pid])
-
-    def _fork(self, order: Start) -> int:
-        with suppress(OSError):  # the disk is full
-            sys.stdout.flush()
-            sys.stderr.flush()
-        parent, pid = os.getpid(), os.fork()
-        if pid == 0:
-            child.become(order, self._home.log_of(order.key), self._let_go, parent)
-        return pid
-
-    def _spawn(self, order: Start) -> int:
         process = child.spawn(order, self._home.log_of(order.key))
         self._spawned[process.pid] = process  # kept, because Python would reap a dropped Popen itself
-        return process.pid
+        self.add(Started(order.number, order.key, process.pid, order.public))
+
+    def add(self, started: Started) -> None:
+        """Note a process that was started just now; it is, or is about to be, a child of this one."""
+        self._own[started.pid] = started
+        self._ended.pop(started.key, None)
+        self.version += 1
+        self._ooms[started.pid] = self._oom_kills()
+        self._write_down()
 
     def signal(self, order: Signal) -> None:
         """Signal a process, if it has not ended; never another one that has its pid now.
@@ -136,7 +129,7 @@ class Children:
                     os.kill(started.pid, order.signal)
 
     def _write_down(self) -> None:
-        """Write down which processes live, for a fork server that may have to take over, unless that is written."""
+        """Write down which processes live, for a daemon that may have to take over, unless that is written."""
         known = self._known()
         if known != self._written:
             with self._faults.beside("the processes could not be written down"):
@@ -144,34 +137,64 @@ class Children:
                 self._written = known
 
     def _known(self) -> bytes:
-        known: _Known = [(started.start, started.key, started.pid) for started in self.living()]
+        known: _Known = [(each.start, each.key, each.pid, each.public) for each in self.living()]
         return msgspec.json.encode(known)
 
     # ── ends ────────────────────────────────────────────────────────────────────────────────────────
 
-    def reap(self) -> None:
-        """Report the children that have ended."""
-        for pid in list(self._own):
-            with self._faults.beside("an end could not be handled"):
-                try:
-                    done, status = os.waitpid(pid, os.WNOHANG)
-                except ChildProcessError:
-                    done, status = pid, 0
-                if done:
-                    self._mourn(pid, os.waitstatus_to_exitcode(status))
+    def reap(self, *, starting: bool = False) -> dict[int, int | None]:
+        """Note the children that have ended, and those that ranks have left to this process.
 
-    def _mourn(self, pid: int, status: int) -> None:
-        """Report the end of a child. Only this call knows of it, so nothing may fail before the report."""
-        started, ooms = self._own.pop(pid), self._ooms.pop(pid, 0)
-        self._spawned.pop(pid, None)
+        Args:
+            starting: another process may be started just now, and have ended before it is known here.
+
+        Returns:
+            By pid, how others have ended; None for one that was stopped.
+        """
+        others: dict[int, int | None] = {}
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG | os.WUNTRACED)
+            except ChildProcessError:
+                break
+            if not pid:
+                break
+            how = None if os.WIFSTOPPED(status) else os.waitstatus_to_exitcode(status)
+            if pid not in self._own:
+                others[pid] = how
+            if how is not None and (pid in self._own or starting):
+                self._statuses[pid] = how
+        self._settle(starting=starting)
+        return others
+
+    def _settle(self, *, starting: bool) -> None:
+        for pid in list(self._statuses):
+            if pid in self._own:
+                with self._faults.beside("an end could not be handled"):
+                    self._mourn(pid)
+            elif not starting:
+                del self._statuses[pid]  # of a process that a rank had started: its pid may be another's soon
+
+    def _mourn(self, pid: int) -> None:
+        """Note the end of a child; what fails before it is noted is tried again."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # its remaining child processes
-        self._end(started, status, oom=self._oom_kills() > ooms)
+        process = self._spawned.pop(pid, None)
+        if process is not None:
+            process.returncode = 0  # or `subprocess` would look for it
+        self._end(self._own[pid], self._statuses[pid], oom=self._oom_kills() > self._ooms.get(pid, 0))
 
     def _end(self, started: Started, status: int | None, *, oom: bool = False) -> None:
-        ended = Exited(started.start, started.key, started.pid, status, oom)
+        ended, rank = Exited(started.start, started.key, started.pid, status, oom), rank_of(started.key)
+        if rank is not None:
+            with self._faults.beside("what a rank has not said"):
+                ended = msgspec.structs.replace(ended, unsaid=unsaid.read(self._home, rank))
         self._ended[started.key] = started, ended
-        self._report(ended)
+        self._own.pop(started.pid, None)
+        self._unwatched.pop(started.pid, None)
+        self._statuses.pop(started.pid, None)
+        self._ooms.pop(started.pid, None)
+        self.version += 1
         self._write_down()
 
     def _oom_kills(self) -> int:
@@ -179,14 +202,14 @@ class Children:
             return oom.kills()
         return 0
 
-    # ── processes of an earlier fork server ─────────────────────────────────────────────────────────
+    # ── processes of an earlier daemon ──────────────────────────────────────────────────────────────
 
     def adopt_all(self) -> None:
-        """Watch the processes that an earlier fork server of this world has written down."""
+        """Watch the processes that an earlier daemon of this world has written down."""
         self.adopt(written_down(self._home))
 
     def adopt(self, others: Iterable[Started]) -> None:
-        """Watch those of these processes of an earlier fork server that are not known here."""
+        """Watch those of these processes of an earlier daemon that are not known here."""
         starts = {started.start for started in [*self.living(), *(started for started, _ in self._ended.values())]}
         pids = {started.pid for started in self.living()}
         for started in others:
@@ -196,15 +219,16 @@ class Children:
         self._write_down()
 
     def _adopt(self, started: Started) -> None:
+        self.version += 1
         try:
             descriptor = self._watched(started.pid)
         except (OSError, AttributeError) as error:  # too many open files, or this system has no pidfd_open
-            self._faults.log("a process could not be watched", error)
-            self._unwatched[started.pid] = started, str(error)
+            self._faults.log("a process is only looked at", error)
+            self._unwatched[started.pid] = started
             return
         if descriptor is None:
             kill_orphans(self._home, started.pid)
-            self._ended[started.key] = started, Exited(started.start, started.key, started.pid, None)
+            self._end(started, None)
         else:
             self._adopted[descriptor] = started
 
@@ -220,32 +244,43 @@ class Children:
             descriptor = os.pidfd_open(pid)
             failing.callback(os.close, descriptor)
             if lives(self._home, pid):  # its pid was not given to another meanwhile
-                self._selector.register(descriptor, selectors.EVENT_READ)
+                self._poller.register(descriptor, zmq.POLLIN)
                 failing.pop_all()
                 return descriptor
         return None
 
+    def is_watched(self, descriptor: object) -> bool:
+        """Return whether a descriptor is that of an adopted process."""
+        return descriptor in self._adopted
+
     def bury(self, descriptor: int) -> None:
-        """Report the end of an adopted process, whose descriptor has become readable."""
-        started = self._adopted.pop(descriptor)
-        self._selector.unregister(descriptor)
-        os.close(descriptor)
+        """Note the end of an adopted process, whose descriptor has become readable."""
+        started = self._adopted[descriptor]
         kill_orphans(self._home, started.pid)
         self._end(started, None)
-
-    def let_go(self) -> None:
-        """Close the descriptors of adopted processes; in a child, which would hold them for ever."""
-        for descriptor in self._adopted:
-            os.close(descriptor)
+        del self._adopted[descriptor]
+        self._poller.unregister(descriptor)
+        os.close(descriptor)
+        self._write_down()
 
     def look(self) -> None:
         """See which of the processes have ended that nothing tells of; write down what could not be written before."""
-        for pid, (started, _) in list(self._unwatched.items()):
-            if has_ended(self._home, pid):
-                del self._unwatched[pid]
-                kill_orphans(self._home, pid)
+        for started in [started for started in self._of_others() if has_ended(self._home, started.pid)]:
+            with self._faults.beside("an end could not be handled"):
+                kill_orphans(self._home, started.pid)
                 self._end(started, None)
         self._write_down()
+
+    def _of_others(self) -> Sequence[Started]:
+        """Return the processes that are watched by nothing: also such for which somebody else has waited."""
+        lost = []
+        for started in self._own.values():
+            try:
+                os.waitid(os.P_PID, started.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            except ChildProcessError:  # or the fork that has started it has not ended yet
+                if started.pid not in self._statuses:
+                    lost.append(started)
+        return [*lost, *self._unwatched.values()]
 
     # ── the end of all ──────────────────────────────────────────────────────────────────────────────
 

@@ -21,6 +21,8 @@ from typing import Any
 from ipyparallel import util
 from ipyparallel.controller import app
 
+from . import parenthood
+
 _GIVEN = Path("/proc/sys/net/ipv4/ip_local_port_range")
 """The first and the last port that the system gives to a process that asks for any."""
 
@@ -59,7 +61,8 @@ def _above() -> range:
 
 
 def main(argv: list[str] | None = None) -> Any:
-    """Run the controller; return when it was told to end."""
+    """Run the controller; return when it was told to end, or the daemon that has started it ends."""
+    parenthood.die_with_starter()  # so does its heart monitor, which is its fork: nothing else would end them
     if sys.platform == "linux":  # SO_REUSEADDR has another meaning elsewhere
         util.select_random_ports = kept_ports
     return app.main(argv)

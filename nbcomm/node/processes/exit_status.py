@@ -18,7 +18,7 @@ def how_it_ended(status: int | None, *, oom: bool = False) -> str:
     'was killed by SIGKILL because memory ran out'
     """
     if status is None:
-        return "has ended (the cause is unknown, because its fork server was gone)"
+        return "has ended (the cause is unknown, because its daemon was gone)"
     if status >= 0:
         return f"ended with exit code {status}"
     try:

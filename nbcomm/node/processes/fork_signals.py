@@ -1,7 +1,7 @@
-"""Signals that end a process, while the fork server forks, and while a process ends the world.
+"""Signals that end a process, while the daemon forks, and while a process ends the world.
 
 A fork begins with the handlers of its parent. What arrives before Python has cleaned up in the child is forgotten, and
-what arrives after that would run the fork server's handler there: it would end the world in its place.
+what arrives after that would run the daemon's handler there: it would end the world in its place.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def held_back() -> Iterator[None]:
 
 
 def let_through() -> None:
-    """Give up the fork server's handlers, in its child: what has been held back does what it does by itself."""
+    """Give up the daemon's handlers, in its child: what has been held back does what it does by itself."""
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGCHLD, *ENDING, signal.SIGINT):
         signal.signal(number, signal.SIG_DFL)

@@ -1,4 +1,4 @@
-"""Whether a process ends with its parent. Only Linux can do that."""
+"""Whether a process ends with its parent, and whose children orphans are. Only Linux lets a process choose."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import os
 import signal
 import sys
 
-_PR_SET_PDEATHSIG = 1  # linux/prctl.h
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # linux/prctl.h
+
+PARENT = "NBCOMM_PARENT"
+"""The environment variable that tells a program, which is to end with its parent, the pid of that."""
 
 
 def die_with_parent() -> None:
@@ -22,8 +25,10 @@ def die_with(parent: int) -> None:
         os._exit(1)
 
 
-def die_with_forker() -> None:
-    """Do the same in each process that this one forks, and those that they fork."""
+def die_with_starter() -> None:
+    """Let this program, and each process that it forks, end with the process that has started it as `PARENT`."""
+    if PARENT in os.environ:
+        die_with(int(os.environ.pop(PARENT)))
     here = os.getpid()
 
     def follow() -> None:
@@ -34,11 +39,11 @@ def die_with_forker() -> None:
     os.register_at_fork(after_in_child=follow)
 
 
-def outlive_parent() -> None:
-    """Undo `die_with_parent`."""
-    _set(0)
+def adopt_orphans() -> None:
+    """Make this process the parent of all that its children leave behind: it learns how they end."""
+    _set(1, _PR_SET_CHILD_SUBREAPER)
 
 
-def _set(number: int) -> None:
+def _set(number: int, what: int = _PR_SET_PDEATHSIG) -> None:
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, number)
+        ctypes.CDLL(None).prctl(what, number, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""A seat that one process of a world can have at a time: the fork server's, and the agent's.
+"""A seat that one process of a world can have at a time: the daemon's, and the daemon's.
 
 The system itself says who sits there. A seat is a record lock on a file of the world: only the process that took it has
 it, its forks do not, and it ends with that process, whatever ends it. So the process that the system names is surely

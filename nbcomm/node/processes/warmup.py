@@ -1,4 +1,4 @@
-"""The work of a fork server before its first order: import what its children will need, and count GPUs."""
+"""The work of a daemon before its first order: import what its children will need, and count GPUs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALSO = (
 
 
 def prepare() -> Ready:
-    """Import what children need, and what the user wants them to have; return what a fork server reports then."""
+    """Import what children need, and what the user wants them to have; return what a daemon reports then."""
     why, note = _warm_up()
     return Ready(not why, count_gpus(), why, note)
 

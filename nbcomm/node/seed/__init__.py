@@ -1,1 +1,1 @@
-"""The seed: a process that has imported torch, and forks the fork servers of this user's next worlds."""
+"""The seed: a process that has imported torch, and forks the daemons of this user's next worlds."""

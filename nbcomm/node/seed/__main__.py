@@ -6,7 +6,7 @@ one user, and one environment (`inheritance.identity`). What it reads is one mes
 and compared, by the fork, whose faults cost the seed nothing.
 
 It stays while a notebook is connected that has started no world yet, while a world of its lives, and for a while after
-that. Its end, whatever ends it, is the end of no world: a fork server is a process of its own, and who asks a seed that
+that. Its end, whatever ends it, is the end of no world: a daemon is a process of its own, and who asks a seed that
 does not answer starts one.
 """
 
@@ -34,7 +34,7 @@ import msgspec
 from ...faults import Faults
 from ...protocol import Ready
 from ...world_dir import WorldDir
-from .. import forkserver
+from .. import daemon
 from ..processes import fork_signals
 from ..processes.child import to_the_end
 from ..processes.warmup import count_threads, freeze, prepare
@@ -300,7 +300,7 @@ class Seed:
             self._forget(caller)
 
     def _become(self, caller: _Caller, token: bytes, descriptors: Sequence[int]) -> NoReturn:
-        """Turn this fork into the fork server of a world."""
+        """Turn this fork into the daemon of a world."""
         with to_the_end():
             os.setsid()
             for number, descriptor in enumerate(descriptors[:3]):
@@ -313,7 +313,7 @@ class Seed:
                 os.close(descriptor)
             ready = self._ready
             assert ready is not None  # noqa: S101 - for mypy
-            forkserver.run(home, lambda: ready)
+            daemon.run(home, lambda: ready)
         raise AssertionError  # it has ended
 
     def _let_go(self, caller: _Caller) -> None:
@@ -394,7 +394,7 @@ def _prepared(caller: _Caller, imports: Imports, request: messages.Request) -> W
         if not getattr(sys.flags, "safe_path", False):
             sys.path[0] = os.fsdecode(wanted.inherited.folder)  # as for `python -m` in that folder
         tempfile.tempdir = None
-        rename([sys.executable, "-m", forkserver.__name__, os.fspath(home.path)], wanted.home)
+        rename([sys.executable, "-m", daemon.__name__, os.fspath(home.path)], wanted.home)
     except (OSError, ValueError) as error:
         caller.say(Refused(f"The seed's fork cannot be what a process of this caller would be: {error}."))
         raise SystemExit(1) from None

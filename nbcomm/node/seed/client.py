@@ -1,7 +1,7 @@
-"""A fork server from the seed of this environment, as the process that asks for it sees it.
+"""A daemon from the seed of this environment, as the process that asks for it sees it.
 
 Whatever is wrong with the seed costs a fresh import of torch, and no error: there is none, it has ended or is stopped,
-it refuses, or does not answer. So whoever asks also has what starts a fork server without a seed.
+it refuses, or does not answer. So whoever asks also has what starts a daemon without a seed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import psutil
 from ...errors import StartError
 from ...profile_file import set_preload
 from ...world_dir import HOME_VARIABLE, WorldDir
-from ..agent.peers import listener_at
+from ..peers import listener_at
 from ..start import THREADS
 from . import messages
 from .inheritance import PLAYED_VARIABLE, ROOM, WARM_VARIABLE, Inherited, identity
@@ -208,7 +208,7 @@ def _take() -> _Seed:
 
 
 class SeededProcess:
-    """A fork server that the seed has forked, or that was started without one.
+    """A daemon that the seed has forked, or that was started without one.
 
     Args:
         home: the world's directory.
@@ -278,7 +278,7 @@ class SeededProcess:
         self._own = self._fresh()
 
     def _give_up(self, why: str) -> None:
-        """Start a fork server without the seed, unless a fork has begun just now, and will say so."""
+        """Start a daemon without the seed, unless a fork has begun just now, and will say so."""
         if self._request is None or self._request.remove():
             self._start_fresh(why)
 
@@ -383,4 +383,7 @@ def _lives(process: psutil.Process) -> bool:
     except psutil.NoSuchProcess:
         return False
     except OSError:  # this process has too many files open to read more
-        return bool(psutil.pid_exists(process.pid))
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, 0)
+            return True
+        return False

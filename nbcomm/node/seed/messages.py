@@ -2,7 +2,7 @@
 
 A question is one message of a fixed size with four descriptors; whoever can send it has the user's own rights. All else
 that the fork needs is in a file of the world's directory, the *request*, which only the fork reads. Its removal begins
-the start: either the fork removes it, or the caller does, who has waited long enough and starts a fork server by
+the start: either the fork removes it, or the caller does, who has waited long enough and starts a daemon by
 itself. So there is one, whatever is slow.
 """
 
@@ -21,7 +21,7 @@ import msgspec
 
 from ...durations import seconds
 from ...world_dir import SEEDS, own_parent, private_file
-from ..agent.peers import credentials_of
+from ..peers import credentials_of
 from .inheritance import WARM_VARIABLE, Inherited
 
 QUESTION = struct.Struct("=16s16sd")
@@ -72,7 +72,7 @@ class Warm(msgspec.Struct, tag=True, frozen=True):
 
 
 class Began(msgspec.Struct, tag=True, frozen=True):
-    """A fork has become the fork server. ``pid`` is its process."""
+    """A fork has become the daemon. ``pid`` is its process."""
 
     pid: int
 
@@ -151,7 +151,7 @@ class Request:
             return msgspec.msgpack.decode(file.read(), type=Wanted)
 
     def remove(self) -> bool:
-        """Remove it, and return whether it was there: whoever removes it decides who starts the fork server."""
+        """Remove it, and return whether it was there: whoever removes it decides who starts the daemon."""
         try:
             if isinstance(self.directory, int):
                 os.unlink(self.name, dir_fd=self.directory)

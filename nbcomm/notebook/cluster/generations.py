@@ -48,7 +48,7 @@ _SILENCE = 1.5
 """Seconds after which a rank that sends nothing at all counts as unable to form groups."""
 
 _TRIES = 3
-"""How many times the groups are formed once more, if the agent that serves their store ends meanwhile."""
+"""How many times the groups are formed once more, if the daemon that serves their store ends meanwhile."""
 
 _TICK = 0.1
 
@@ -101,10 +101,10 @@ class Generations:
         self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
         # Or a cell had just failed, and its answer told another notebook what it left unfinished.
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
-        self.look_for_store()  # the agent that served it may have ended meanwhile
+        self.look_for_store()  # the daemon that served it may have ended meanwhile
 
     def form(self, wait: Callable[[PendingRequest], None]) -> None:
-        """Let every living rank form the next generation; again, if the agent that serves their store ends meanwhile.
+        """Let every living rank form the next generation; again, if the daemon that serves their store ends meanwhile.
 
         Args:
             wait: waits until all ranks have answered, or the store is `lost`. If a rank has failed, or not answered, it
@@ -140,7 +140,7 @@ class Generations:
 
     @property
     def lost(self) -> bool:
-        """Whether the store of the present generation is lost, with the agent that served it."""
+        """Whether the store of the present generation is lost, with the daemon that served it."""
         return self._nodes.store != self.number
 
     def order(self) -> PendingRequest:
@@ -174,7 +174,7 @@ class Generations:
         )
 
     def look_for_store(self) -> None:
-        """If the node has another agent, let it serve a new, empty store where the last one did; any thread may call.
+        """If the node has another daemon, let it serve a new, empty store where the last one did; any thread may call.
 
         Groups that are formed miss nothing there, and ranks connect to it before they form another one. Where they form
         groups now, some may have met in the last one: then all begin again, see `form`. NCCL's groups exchange ids in
@@ -250,7 +250,7 @@ class Generations:
             late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
             self.end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
             silence = (
-                "the agent that serves their store has ended" if self.lost else f"no answer within {_PATIENCE:g} s"
+                "the daemon that serves their store has ended" if self.lost else f"no answer within {_PATIENCE:g} s"
             )
             reasons = [failures[rank].message.rstrip(".") if rank in failures else silence for rank in late]
             alike = rank_specs.together(late, reasons)

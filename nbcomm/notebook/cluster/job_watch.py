@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -57,25 +56,24 @@ class JobWatch:
         self._warned = 0  # how many of the warnings were given
         self._seen: JobState | None = None  # how it was when it had the nodes that are known
         self._is_ending = self._closed = False
-        self._hurry = threading.Event()
         self._thread = keep("nbcomm-job", self._watch, Faults())
 
     def hurry(self) -> None:
         """Look now: a rank has died, perhaps with the job."""
-        self._hurry.set()
+        self._job.doubted.set()
 
     def close(self) -> None:
         """Look no more."""
         self._closed = True
-        self._hurry.set()
+        self._job.doubted.set()
 
     def _watch(self) -> None:
         while not self._closed:
-            self._hurry.clear()
+            self._job.doubted.clear()
             self.look()
             if self._job.over:
                 return
-            self._hurry.wait(self._pause())
+            self._job.doubted.wait(self._pause())
 
     def _pause(self) -> float:
         """Return how long nothing is to be done."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from ...launch.node_client import BACK, start_all
 from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...protocol.requests import NOT_ENDING
-from ...rank_spec import capital, fold, named, plural, together
+from ...rank_spec import capital, fold, named, plural
 from ...world_info import WorldInfo
 from .readiness import await_ranks
 from .roster import Roster
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...protocol import Exited, Output
 
 _PATIENCE = 60.0
-"""Seconds that a new process has to come up; from a warm fork server it takes tenths."""
+"""Seconds that a new process has to come up; from a warm daemon it takes tenths."""
 
 _END, _SOON = 2.5, 0.005
 """Seconds that ranks have to end by themselves, as Python ends a program; and between two looks."""
@@ -41,14 +41,14 @@ _MOMENT = 2.0
 
 
 class Processes:
-    """Ranks, and what serves them: the node's agent and fork server, and ipyparallel's controller if there is one.
+    """Ranks, and what serves them: the node's daemon and daemon, and ipyparallel's controller if there is one.
 
     Args:
         nodes: start them, and report their ends.
         roster: records which ranks are dead.
         rank_ended: called when a rank has ended: which, how, and what it had not said; on another thread, and here for
             those that have ended.
-        agent_replaced: called when a node has another agent; on another thread.
+        daemon_replaced: called when a node has another daemon; on another thread.
     """
 
     def __init__(
@@ -56,16 +56,14 @@ class Processes:
         nodes: Nodes,
         roster: Roster,
         rank_ended: Callable[[int, str, Output | None], None],
-        agent_replaced: Callable[[], None],
+        daemon_replaced: Callable[[], None],
     ) -> None:
         self.nodes = nodes
         self._roster = roster
         self._rank_ended = rank_ended
         self._controller = Controller(nodes)
         self._clients: Clients | None = None
-        self._noted: set[tuple[str, int]] = set()  # the ends that the roster has, by key and start
-        self._late: set[tuple[str, int]] = set()  # those that it did not have at the last comparison
-        nodes.report_to(self._ended, agent_replaced)
+        nodes.report_to(self._ended, daemon_replaced)
 
     def start(self, n: int, grace: float) -> None:
         """Start n ranks; return before they are up."""
@@ -104,7 +102,6 @@ class Processes:
                 roster.note_death(place.rank, None, at=0.0)
             elif process.exited is not None:
                 ended = process.exited
-                self._noted.add((ended.key, ended.start))
                 roster.note_death(place.rank, ended.status, oom=ended.oom, why=ended.why, at=0.0)
 
     @property
@@ -119,22 +116,22 @@ class Processes:
             if node.lost and job is not None and job.over:
                 continue  # that is said of the job
             if node.lost:
-                name = capital(node.name or "the fork server")
+                name = capital(node.name or "the daemon")
                 yield f"{name} {node.lost}, and its ranks are dead. {node.without_heal or BACK}"
                 continue
-            both = node is self.nodes.head and self._controller.exists
+            is_head = node is self.nodes.head
+            both = is_head and self._controller.exists
+            remedy = "Another one is being started." if is_head else "Type %distributed heal to start another daemon."
             yield (
-                f"The fork server{node.where} {node.how}{_AND_CONTROLLER if both else '.'} The ranks keep "
+                f"The daemon{node.where} {node.how}{_AND_CONTROLLER if both else '.'} The ranks keep "
                 "running, and cells run on them; only dead ranks cannot be replaced. "
-                f"{node.without_heal or 'Type %distributed heal to start another fork server.'}"
+                f"{node.without_heal or remedy}"
             )
         if self._controller.end and self.nodes.head not in gone:
             yield (
                 f"ipyparallel's controller {self._controller.end}. Cells run without it; "
                 "session.client does not work. Type %distributed heal to start another controller."
             )
-        whys = {rank: why for key, why in dict(self.nodes.unwatched).items() if (rank := rank_of(key)) is not None}
-        yield from _of_unwatched(whys)
 
     @property
     def without_heal(self) -> bool:
@@ -172,16 +169,16 @@ class Processes:
             self._roster.registered.pop(rank, None)
         self.nodes.link.send(ranks, Register(connection))
 
-    def await_forkserver(self, given_up: Callable[[], bool]) -> None:
-        """Wait for fork servers that were started just now: they tell which processes have ended.
+    def await_daemons(self, given_up: Callable[[], bool]) -> None:
+        """Wait for daemons that were started just now: they tell which processes have ended.
 
         Raises:
             Interrupted: it was given up.
         """
         for node in self.nodes:
-            if node.ready is None and not node.gone:
+            if not (node.claimed or node.gone):
                 with suppress(StartError):  # it has ended, too: the heal starts another one
-                    node.wait_ready(_PATIENCE, given_up)
+                    node.wait_claimed(_PATIENCE, given_up)
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.
@@ -198,15 +195,16 @@ class Processes:
         if not (ranks or self._controller.end or gone):
             return replaced
         for node in gone:
-            self._replace_forkserver(node, given_up)
-            replaced.append(f"the fork server{node.where}")
+            self._replace_daemon(node, given_up)
+            replaced.append(f"the daemon{node.where}")
         if self._controller.end:
             self._replace_controller(given_up)
             replaced.append("the controller")
         self._end(ranks, given_up)
         try:
             self._replace(ranks, given_up)
-            await_ranks(roster, ranks, time.monotonic() + _PATIENCE, f"{_PATIENCE:g} s", given_up=given_up)
+            until = time.monotonic() + _PATIENCE
+            await_ranks(roster, ranks, until, f"{_PATIENCE:g} s", given_up=given_up, look=self.look)
         except BaseException as error:
             self._end(ranks)  # half a rank is worse than none
             if isinstance(error, StartError):
@@ -227,7 +225,7 @@ class Processes:
             return
         lost = {why: [node.name for node in final if node.lost == why] for why in dict.fromkeys(n.lost for n in final)}
         ended = [f"{' and '.join(who)} {plural(why) if len(who) > 1 else why}" for why, who in lost.items() if why]
-        ended += [f"the fork server{node.where} {node.how}" for node in final if not node.lost]
+        ended += [f"the daemon{node.where} {node.how}" for node in final if not node.lost]
         others = sorted(set(ranks) - set(stay))
         more = f" Type %distributed heal {fold(others)} to replace {named(others)}." if others else ""
         remedies = " ".join(dict.fromkeys(node.without_heal for node in final))
@@ -264,12 +262,12 @@ class Processes:
         if ranks and self._controller.exists and (connection := self._controller.connection):
             self._register(ranks, connection)
 
-    def _replace_forkserver(self, node: NodeClient, given_up: Callable[[], bool]) -> None:
-        """Start another fork server; it takes over the ranks, and reports those that have ended."""
+    def _replace_daemon(self, node: NodeClient, given_up: Callable[[], bool]) -> None:
+        """Start another daemon; it takes over the ranks, and reports those that have ended."""
         lost = node.lost
         try:
-            node.replace_forkserver()
-            node.wait_ready(_PATIENCE, given_up)
+            node.replace_daemon(now=True)
+            node.wait_claimed(_PATIENCE, given_up)
         except BaseException:
             node.lost = lost  # nobody waits for it
             raise
@@ -277,7 +275,7 @@ class Processes:
             self._await_controllers_end(given_up)
 
     def _await_controllers_end(self, given_up: Callable[[], bool]) -> None:
-        """Wait until it is known that the controller has ended with the fork server that had started it."""
+        """Wait until it is known that the controller has ended with the daemon that had started it."""
         deadline = time.monotonic() + _MOMENT
         while self._controller.exists and not self._controller.end and time.monotonic() < deadline and not given_up():
             self._roster.wait(_TICK)
@@ -300,23 +298,10 @@ class Processes:
         """Notice if nobody is there who would report a death, and start who does."""
         self.nodes.look()
 
-    def compare(self) -> None:
-        """Note the ends that the roster should have since the last comparison: whoever was told of one has failed."""
-        ends = {
-            (key, it.exited.start): it.exited for key, it in [*self.nodes.processes.items()] if it.exited is not None
-        }
-        lacking = ends.keys() - self._noted
-        for end in lacking & self._late:  # others may be under way, on the link's thread
-            self._ended(ends[end])
-        self._late = lacking
-
     def dead(self) -> list[int]:
         """Return the dead ranks, also those that have died a moment ago."""
         self.nodes.wait_for_ends(_MOMENT)
-        for _ in range(2):
-            self.compare()
-            if self._late:
-                time.sleep(_SOON)
+        self.nodes.tell()  # again, where whoever was told of an end has failed
         return sorted(self._roster.dead)
 
     def shutdown(self, given_up: Callable[[], bool] = lambda: False) -> list[str]:
@@ -366,16 +351,5 @@ class Processes:
         rank = rank_of(ended.key)
         if rank is not None:
             how = self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why)
-            self._rank_ended(rank, how, ended.unsaid)
-        self._noted.add((ended.key, ended.start))
-
-
-def _of_unwatched(whys: Mapping[int, str]) -> list[str]:
-    """Describe which ranks the fork server does not watch over."""
-    alike = together(list(whys), list(whys.values()))
-    return [
-        f"The fork server does not monitor {named(ranks)} ({why.rstrip('.')}). Cells run there as before, but if such "
-        f"a process dies, the cause remains unknown. Type %distributed heal {fold(ranks)} for new processes without "
-        "variables."
-        for why, ranks in alike.items()
-    ]
+            unsaid = self.nodes.link.unheard(rank, ended.unsaid) if ended.unsaid is not None else None
+            self._rank_ended(rank, how, unsaid)

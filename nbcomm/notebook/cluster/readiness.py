@@ -15,7 +15,7 @@ _MOMENT = 0.5
 """Seconds in which it is told of all ranks that died together: of each death there is a message of its own."""
 
 
-def await_ranks(  # noqa: PLR0913 - the last two by keyword
+def await_ranks(  # noqa: PLR0913 - the last three by keyword
     roster: Roster,
     ranks: Collection[int],
     deadline: float,
@@ -23,6 +23,7 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
     *,
     progress: Callable[[int], None] = lambda _: None,
     given_up: Callable[[], bool] = lambda: False,
+    look: Callable[[], None] = lambda: None,
 ) -> None:
     """Wait until the engines of these ranks can run cells.
 
@@ -33,6 +34,7 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
         limit: the time in words, for the message.
         progress: called with the number of ready ranks.
         given_up: whether they are no longer wanted.
+        look: notices if nobody is there who would report a death.
 
     Raises:
         Interrupted: they were given up.
@@ -41,6 +43,7 @@ def await_ranks(  # noqa: PLR0913 - the last two by keyword
     shown = -1
     missing = set(ranks)
     while missing := missing - roster.attached:
+        look()
         refuse_dead(roster, ranks)
         if given_up():
             raise Interrupted

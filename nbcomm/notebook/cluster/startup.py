@@ -55,7 +55,7 @@ class Startup:
 
     Args:
         wishes: the user's request.
-        processes: starts them; the fork server may still be importing torch.
+        processes: starts them; the daemon may still be importing torch.
         roster: the link fills it in as the ranks report.
         progress: called with each step.
     """
@@ -74,7 +74,7 @@ class Startup:
         """Start the processes; return before they are up.
 
         Raises:
-            StartError: the request cannot be met, or the fork server failed.
+            StartError: the request cannot be met, or the daemon failed.
         """
         self._progress("importing torch", 0, self._wishes.n or 0)
         nodes, wishes = self._processes.nodes, self._wishes
@@ -132,7 +132,7 @@ class Startup:
     def _join_by(self, together: Together | None, invited: Sequence[NodeClient]) -> float:
         """Wait until what starts the nodes does run; return until when they must have joined."""
         if together is not None and together.await_run(
-            lambda said: self._progress(said, 0, self._n), lambda: any(node.agents for node in invited)
+            lambda said: self._progress(said, 0, self._n), lambda: any(node.daemons for node in invited)
         ):
             self._deadline = time.monotonic() + self._wishes.timeout  # the time in the queue is not the start's
             self._progress("joining nodes", 0, self._n)
@@ -150,6 +150,7 @@ class Startup:
             self._deadline,
             f"{self._wishes.timeout:g} s (--timeout gives more)",
             progress=lambda ready: self._progress(self._doing, ready, self._n),
+            look=self._processes.look,
         )
         self._roster.places = placement.assign_places(self._shares, self._device, self._backend)
 
@@ -183,6 +184,7 @@ class Startup:
     def _await_forming(self, generations: Generations, request: PendingRequest) -> None:
         failed: dict[int, Failure] = {}
         while not request.wait(_TICK):
+            self._processes.look()
             refuse_dead(self._roster, range(self._n))
             failed = failed or request.failures()
             if failed and not request.aborted:  # the others wait for those
@@ -202,7 +204,7 @@ class Startup:
         if failures:
             raise _CannotFormError(failed or failures)
         if request.aborted:  # the word of its end may have come to a rank behind its answer
-            raise StartError("The process group did not form: the agent that serves the ranks' store has ended.")
+            raise StartError("The process group did not form: the daemon that serves the ranks' store has ended.")
 
     def _notice(self, sentence: str) -> None:
         self.notice = f"{self.notice} {sentence}".strip()

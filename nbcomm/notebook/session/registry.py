@@ -28,7 +28,7 @@ _LONGEST = 1e9
 """Seconds, some 30 years, that a time may be: neither JSON nor the system's waits know infinity."""
 
 _ANSWER = 10.0
-"""Seconds that an agent has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
+"""Seconds that a daemon has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
 
 _FOR_NEW = "For new ranks, type %distributed start."
 
@@ -65,9 +65,9 @@ def _refuse(wishes: Wishes) -> None:
 
 
 def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> Session:
-    """Start a world whose fork server comes up."""
+    """Start a world whose daemon comes up."""
     try:
-        # Imported here: half of what a notebook needs, and the fork server takes as long to come up.
+        # Imported here: half of what a notebook needs, and the daemon takes as long to come up.
         from ...launch.nodes import Nodes
         from .session import Session
 

@@ -133,7 +133,7 @@ class Session(Commands):
         """Start a world; returns when its ranks can run cells.
 
         Args:
-            nodes: start the processes; a fork server may still be importing torch.
+            nodes: start the processes; a daemon may still be importing torch.
             wishes: how many ranks, on what.
             progress: told how the start comes along.
             actions: what the panel's buttons do.
@@ -208,6 +208,7 @@ class Session(Commands):
             grace=self.wishes.grace if kernel_restart.would_keep_worlds() else 0.0,
             output=self.last_output,
         )
+        self.link.tell = self._executor.tell
         self._watch = HangWatch(
             self.link,
             self._roster,
@@ -220,7 +221,7 @@ class Session(Commands):
                 self.link,
                 self._roster,
                 self._dispatcher,
-                self._processes.compare,
+                self._processes.nodes.tell,
                 held_back=lambda: self._receiver.resumption is not None,
             ).compare,
             addressed=self.addressed,
@@ -462,7 +463,7 @@ class Session(Commands):
         self._check_running()
         chosen = None if ranks is None else self._resolve(ranks)
         with telling_of_room(), self._executor.alone(), InterruptCounter() as interrupts:
-            self._processes.await_forkserver(lambda: interrupts.pressed)
+            self._processes.await_daemons(lambda: interrupts.pressed)
             wanted = self._dead() if chosen is None else chosen
             try:
                 replaced = self._processes.heal(wanted, lambda: interrupts.pressed)

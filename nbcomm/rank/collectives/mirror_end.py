@@ -1,4 +1,4 @@
-"""A rank's end of the mirror, which copies what is written on its page to other nodes; see `node.agent.mirror`."""
+"""A rank's end of the mirror, which copies what is written on its page to other nodes; see `node.mirror`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import threading
 from collections.abc import Sequence
 from pathlib import Path
 
-from ...node.agent.mirror import DONE, NODE, WORD
+from ...node.mirror import DONE, NODE, WORD
 
 _PATIENCE = 1.0
 """Seconds that the copies may take; they take a round trip. After that this rank's calls are not compared between nodes
@@ -16,10 +16,10 @@ until the groups are formed again."""
 
 
 class MirrorEnd:
-    """A connection to the agent of this node, made when it is first needed.
+    """A connection to the daemon of this node, made when it is first needed.
 
     Args:
-        path: of the agent's socket.
+        path: of the daemon's socket.
 
     Attributes:
         works: whether what is shown there arrives, as far as is known.
@@ -69,7 +69,7 @@ class MirrorEnd:
             self._socket = None
 
     def begin(self) -> None:
-        """Begin again: the agent may be another one."""
+        """Begin again: the daemon may be another one."""
         with self._lock:
             self._close()
             self.works = True

@@ -1,9 +1,9 @@
-"""A rank's client of the store in which the ranks of a process group meet; see `nbcomm.node.agent.store`.
+"""A rank's client of the store in which the ranks of a process group meet; see `nbcomm.node.store`.
 
 Each rank is a client. It opens a connection per simultaneous call, because torch calls a store from several threads at
 once and a ``wait`` may last long.
 
-If the agent ends, the next one serves an empty store in the same place. Groups that are formed miss nothing there. But
+If the daemon ends, the next one serves an empty store in the same place. Groups that are formed miss nothing there. But
 ranks that meet must all meet in one store: one that wrote to the last store and reads from the next one would wait for
 ever. So a client keeps to the store that it has found, and fails if another one is there, until it is told that
 something new begins (`UnixStore.settle`). Those that began before fail, which ends the wait of those that began later.
@@ -22,13 +22,13 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ...node.agent.store import receive, receive_name, send
+from ...node.store import receive, receive_name, send
 
 _RETRY = 0.002
 """Seconds between two tries to reach a server that is not up yet."""
 
 _REPLACED = 30.0
-"""Seconds in which a server that has ended is replaced: if the fork server has ended too, the notebook starts one."""
+"""Seconds in which a server that has ended is replaced: the notebook starts another daemon."""
 
 
 class _Connections:
@@ -101,7 +101,7 @@ class _Connections:
                 if waited > patience:  # the node is told to serve before the ranks are told to meet, but may be late
                     raise dist.DistStoreError(f"No store started at {self._path} within {patience:g} s.") from None
                 time.sleep(_RETRY)
-            except ConnectionRefusedError:  # the agent that served has ended, and its file is left
+            except ConnectionRefusedError:  # the daemon that served has ended, and its file is left
                 if self._server or not self._has_formed or waited > min(patience, _REPLACED):
                     raise
                 time.sleep(_RETRY)
@@ -186,11 +186,11 @@ class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no 
         self._connections = _Connections(path)
 
     def settle(self, *, meets: bool) -> None:
-        """Begin something new: if another agent serves the store now, go on there.
+        """Begin something new: if another daemon serves the store now, go on there.
 
         Args:
             meets: a group's members meet now, each of which says that it is there, and waits for all others. If the
-                agent ends before the first word, that is said again to the next one. Anything else fails then: what
+                daemon ends before the first word, that is said again to the next one. Anything else fails then: what
                 only one rank says, and others wait for, may have been said to the last one.
         """
         self._connections.settle(meets=meets)

@@ -46,7 +46,7 @@ class World(Generation):
     Args:
         store_socket: returns the socket at which the ranks of a generation meet.
         board: the directory of the pages on which the ranks of this node compare their calls.
-        mirror: the socket at which the agent of this node takes what goes to other nodes' copies of the page.
+        mirror: the socket at which the daemon of this node takes what goes to other nodes' copies of the page.
         tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """

@@ -63,11 +63,12 @@ class CapturedFile:
         """Let the descriptor write to the file from now on; repeated calls change nothing."""
         if self._file >= 0:
             return
-        self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         self.own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
-        stat = os.fstat(self._file)
+        stat = os.fstat(file)
         self._identity = stat.st_dev, stat.st_ino
         self._read = self._punched = self.known = stat.st_size  # an earlier process of this rank has written the rest
+        self._file = file  # last: from now on the link's thread looks at the file
         self.reserve()
         os.dup2(self._file, self.descriptor)
 

@@ -1,4 +1,4 @@
-"""The fork server of a node that joins by a command, as that shows it."""
+"""The daemon of a node that joins by a command, as that shows it."""
 
 from __future__ import annotations
 

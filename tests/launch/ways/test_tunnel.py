@@ -11,7 +11,7 @@ import pytest
 
 from nbcomm.launch.ways import tunnel as module
 from nbcomm.launch.ways.tunnel import Tunnels
-from nbcomm.protocol.parcels import name_of
+from nbcomm.protocol.nodes import name_of
 from nbcomm.world_info import JoinedInfo, LinkInfo, Way
 
 from ...node.served import await_that

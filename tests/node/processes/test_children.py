@@ -1,10 +1,9 @@
-"""The processes of a world, kept step by step; with a real fork server, test_forkserver does it."""
+"""The processes of a world, kept step by step; with a real daemon, test_daemon does it."""
 
 from __future__ import annotations
 
 import errno
 import os
-import selectors
 import signal
 import subprocess
 import sys
@@ -14,12 +13,13 @@ from pathlib import Path
 import msgspec
 import psutil
 import pytest
+import zmq
 
 from nbcomm.faults import Faults
-from nbcomm.node.processes import child, children, liveness
+from nbcomm.node.processes import child, children, liveness, parenthood
 from nbcomm.node.processes.children import Children
 from nbcomm.node.processes.liveness import lives
-from nbcomm.protocol import Exited, Report, Signal, Start, Started, Unwatched
+from nbcomm.protocol import Exited, Signal, Start, Started
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
 from ..served import await_that, has_ended, no_file_more
@@ -34,43 +34,43 @@ time.sleep(600)
 
 
 class Kept:
-    """The children of one world, and what is reported of them."""
+    """The children of one world."""
 
     def __init__(self, home: WorldDir) -> None:
         self.home = home
-        self.selector = selectors.DefaultSelector()
-        self.reports: list[Report] = []
+        self.poller = zmq.Poller()
         self.faults = Faults()
-        self.children = Children(home, self.selector, self.reports.append, lambda: None, self.faults)
+        self.children = Children(home, self.poller, self.faults)
         self.numbers = iter(range(1, 1000))
 
     def start(self, key: str = "rank 0", **changes: object) -> Started:
         environment = {**os.environ, HOME_VARIABLE: os.fspath(self.home.path)}
         order = Start(next(self.numbers), key, "engine", ["600"], environment, "/")
-        self.children.start(msgspec.structs.replace(order, **changes))
-        started = self.reports[-1]
-        assert isinstance(started, Started)
+        self.children.spawn(msgspec.structs.replace(order, **changes))
+        started = next(one for one in self.children.living() if one.start == order.number)
         # In the midst of an exec nothing can be read of it, and nobody would adopt it.
         await_that(lambda: lives(self.home, started.pid) or has_ended(psutil.Process(started.pid)), "it does not come")
         return started
 
-    def await_report(self) -> Report:
-        """Do as the fork server until there is another report."""
-        before = len(self.reports)
+    def turn(self) -> None:
+        """Do as the daemon."""
+        for descriptor, _ in self.poller.poll(0):
+            self.children.bury(descriptor)
+        self.children.reap()
+        self.children.look()
 
-        def told() -> bool:
-            for key, _ in self.selector.select(0):
-                assert isinstance(key.fileobj, int)
-                self.children.bury(key.fileobj)
-            self.children.reap()
-            self.children.look()
-            return len(self.reports) > before
+    def await_end(self, start: int) -> Exited:
+        """Do as the daemon until this start has ended."""
 
-        await_that(told, "nothing is reported")
-        return self.reports[before]
+        def ended() -> list[Exited]:
+            self.turn()
+            return [one for one in self.children.table() if isinstance(one, Exited) and one.start == start]
+
+        await_that(ended, "it does not end")
+        return ended()[0]
 
     def written(self) -> list[list[object]]:
-        """What another fork server would read."""
+        """What another daemon would read."""
         return msgspec.json.decode(self.home.read_children())
 
 
@@ -89,7 +89,7 @@ def home(monkeypatch: pytest.MonkeyPatch) -> Iterator[WorldDir]:
 
 @pytest.fixture
 def keep(home: WorldDir) -> Iterator[Callable[[], Kept]]:
-    """Make the children of a world; several, one after the other, are those of as many fork servers."""
+    """Make the children of a world; several, one after the other, are those of as many daemons."""
     made: list[Kept] = []
 
     def make() -> Kept:
@@ -99,7 +99,6 @@ def keep(home: WorldDir) -> Iterator[Callable[[], Kept]]:
     yield make
     for kept in made:
         kept.children.end_all()
-        kept.selector.close()
 
 
 @pytest.fixture
@@ -110,28 +109,28 @@ def kept(keep: Callable[[], Kept]) -> Kept:
 def test_what_lives_is_written_down_at_each_start_and_end(kept: Kept) -> None:
     assert not kept.children.any
     first, second = kept.start("rank 0"), kept.start("controller")
-    assert kept.written() == [[1, "rank 0", first.pid], [2, "controller", second.pid]]
+    assert kept.written() == [[1, "rank 0", first.pid, ""], [2, "controller", second.pid, ""]]
     assert kept.children.any
     os.kill(first.pid, signal.SIGTERM)
-    assert kept.await_report() == Exited(1, "rank 0", first.pid, -signal.SIGTERM)
-    assert kept.written() == [[2, "controller", second.pid]]
+    assert kept.await_end(1) == Exited(1, "rank 0", first.pid, -signal.SIGTERM)
+    assert kept.written() == [[2, "controller", second.pid, ""]]
 
 
 def test_an_exit_code_is_told(kept: Kept) -> None:
     started = kept.start(argv=["0"])
-    assert kept.await_report() == Exited(1, "rank 0", started.pid, 0)
+    assert kept.await_end(1) == Exited(1, "rank 0", started.pid, 0)
     assert not kept.children.any
 
 
 def test_all_that_is_known_is_told_the_living_and_the_last_end_of_each_key(kept: Kept) -> None:
     first = kept.start("rank 0", argv=["0"])
-    kept.await_report()
-    assert kept.children.state() == [first, Exited(1, "rank 0", first.pid, 0)]
+    kept.await_end(1)
+    assert kept.children.table() == [first, Exited(1, "rank 0", first.pid, 0)]
     second = kept.start("rank 0")
-    assert kept.children.state() == [second]
+    assert kept.children.table() == [second]
     third = kept.start("rank 1", argv=["0"])
-    ended = kept.await_report()
-    assert kept.children.state() == [second, third, ended]
+    ended = kept.await_end(3)
+    assert kept.children.table() == [second, third, ended]
 
 
 def test_where_nothing_can_be_written_processes_are_started_and_ended_all_the_same(
@@ -142,8 +141,15 @@ def test_where_nothing_can_be_written_processes_are_started_and_ended_all_the_sa
 
     monkeypatch.setattr(kept.home, "write_children", full)
     started = kept.start(argv=["0"])
-    assert kept.await_report() == Exited(1, "rank 0", started.pid, 0)
+    assert kept.await_end(1) == Exited(1, "rank 0", started.pid, 0)
     assert "No space left" in capsys.readouterr().err
+
+
+def test_the_key_of_a_process_is_kept_for_whoever_asks_next_and_its_secret_is_not(kept: Kept) -> None:
+    started = kept.start("rank 0", public="public", secret="secret")  # noqa: S106 - no secret
+    assert started.public == "public"
+    assert [each.public for each in children.written_down(kept.home)] == ["public"]
+    assert b"secret" not in kept.home.read_children()
 
 
 def test_what_could_not_be_written_down_is_written_as_soon_as_there_is_room(
@@ -158,24 +164,24 @@ def test_what_could_not_be_written_down_is_written_as_soon_as_there_is_room(
         patched.setattr(kept.home, "write_children", full)
         second = kept.start("rank 1")
         kept.children.look()
-        assert kept.children.due, "the fork server looks again soon"
-        assert kept.written() == [[1, "rank 0", first.pid]]
+        assert kept.children.due, "the daemon looks again soon"
+        assert kept.written() == [[1, "rank 0", first.pid, ""]]
     kept.children.look()
-    assert kept.written() == [[1, "rank 0", first.pid], [2, "rank 1", second.pid]]
+    assert kept.written() == [[1, "rank 0", first.pid, ""], [2, "rank 1", second.pid, ""]]
     assert not kept.children.due
 
 
 def test_what_cannot_be_started_leaves_no_trace(kept: Kept) -> None:
     with pytest.raises(FileNotFoundError):
         kept.start(cwd="/nowhere")
-    assert kept.children.state() == []
+    assert kept.children.table() == []
     assert not kept.children.any
 
 
 def test_a_child_that_another_has_waited_for_has_ended(kept: Kept) -> None:
     started = kept.start(argv=["0"])
     os.waitpid(started.pid, 0)
-    assert kept.await_report() == Exited(1, "rank 0", started.pid, 0)
+    assert kept.await_end(1) == Exited(1, "rank 0", started.pid, None)
 
 
 @pytest.fixture
@@ -199,14 +205,14 @@ def grandchildren(monkeypatch: pytest.MonkeyPatch) -> list[psutil.Process]:
 def test_with_a_rank_its_child_processes_end(kept: Kept, grandchildren: list[psutil.Process]) -> None:
     one, _ = kept.start("rank 0"), kept.start("rank 1")
     os.kill(one.pid, signal.SIGKILL)
-    kept.await_report()
+    kept.await_end(1)
     await_that(lambda: has_ended(grandchildren[0]), "it lives on")
     assert not has_ended(grandchildren[1])
     kept.children.end_all()
     await_that(lambda: has_ended(grandchildren[1]), "it lives on")
 
 
-# ── another fork server ─────────────────────────────────────────────────────────────────────────────
+# ── another daemon ─────────────────────────────────────────────────────────────────────────────────
 
 
 def test_another_one_takes_over_what_lives_and_knows_what_has_ended(keep: Callable[[], Kept]) -> None:
@@ -216,12 +222,11 @@ def test_another_one_takes_over_what_lives_and_knows_what_has_ended(keep: Callab
     os.waitpid(goes.pid, 0)
     after = keep()
     after.children.adopt_all()
-    assert after.reports == [], "who claims the world asks"
-    assert after.children.state() == [stays, goes, Exited(2, "rank 1", goes.pid, None)]
-    assert after.written() == [[1, "rank 0", stays.pid]]
+    assert after.children.table() == [stays, goes, Exited(2, "rank 1", goes.pid, None)]
+    assert after.written() == [[1, "rank 0", stays.pid, ""]]
     assert not after.children.due
     os.kill(stays.pid, signal.SIGKILL)
-    assert after.await_report() == Exited(1, "rank 0", stays.pid, None)
+    assert after.await_end(1) == Exited(1, "rank 0", stays.pid, None)
     assert not after.children.any
     assert after.written() == []
 
@@ -231,17 +236,17 @@ def test_without_an_earlier_one_there_is_nothing_to_take_over(kept: Kept, writte
     if written is not None:
         kept.home.write_children(written)
     kept.children.adopt_all()
-    assert kept.children.state() == []
+    assert kept.children.table() == []
     assert not kept.children.any
 
 
 def test_a_process_that_has_the_pid_of_a_rank_is_not_taken_over(kept: Kept) -> None:
     with subprocess.Popen(["sleep", "600"]) as stranger:
         try:
-            kept.home.write_children(msgspec.json.encode([(1, "rank 0", stranger.pid), (2, "rank 1", 1 << 30)]))
+            kept.home.write_children(msgspec.json.encode([(1, "rank 0", stranger.pid, ""), (2, "rank 1", 1 << 30, "")]))
             kept.children.adopt_all()
             assert not kept.children.any
-            assert [report.pid for report in kept.children.state() if isinstance(report, Exited)] == [
+            assert [report.pid for report in kept.children.table() if isinstance(report, Exited)] == [
                 stranger.pid,
                 1 << 30,
             ]
@@ -254,17 +259,17 @@ def test_a_process_that_has_the_pid_of_a_rank_is_not_taken_over(kept: Kept) -> N
 def test_it_takes_over_also_what_a_notebook_knows_and_nobody_could_write_down(keep: Callable[[], Kept]) -> None:
     before = keep()
     written, known, gone = (before.start(f"rank {rank}") for rank in range(3))
-    before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid]]))
+    before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid, ""]]))
     os.kill(gone.pid, signal.SIGKILL)
     os.waitpid(gone.pid, 0)
     after = keep()
     after.children.adopt_all()
     after.children.adopt([written, known, gone])
-    after.children.adopt([written, known, gone])  # each agent hears of them
-    assert after.children.state() == [written, known, gone, Exited(gone.start, gone.key, gone.pid, None)]
-    assert after.written() == [[each.start, each.key, each.pid] for each in (written, known)]
+    after.children.adopt([written, known, gone])  # a notebook may claim the world again
+    assert after.children.table() == [written, known, gone, Exited(gone.start, gone.key, gone.pid, None)]
+    assert after.written() == [[each.start, each.key, each.pid, ""] for each in (written, known)]
     os.kill(known.pid, signal.SIGKILL)
-    assert after.await_report() == Exited(known.start, known.key, known.pid, None)
+    assert after.await_end(known.start) == Exited(known.start, known.key, known.pid, None)
 
 
 @pytest.mark.parametrize(
@@ -282,15 +287,12 @@ def test_what_cannot_be_watched_is_looked_at(
     after = keep()
     after.children.adopt_all()
     assert after.children.due
-    assert set(map(type, after.children.state())) == {Started, Unwatched}
-    assert Unwatched(2, "rank 1", str(why)) in after.children.state()
+    assert after.children.table() == [stays, goes]
     after.children.look()
-    assert after.reports == []
+    assert after.children.table() == [stays, goes]
     os.kill(goes.pid, signal.SIGKILL)
-    assert after.await_report() == Exited(2, "rank 1", goes.pid, None)
-    assert [report for report in after.children.state() if isinstance(report, Unwatched)] == [
-        Unwatched(1, "rank 0", str(why))
-    ]
+    assert after.await_end(2) == Exited(2, "rank 1", goes.pid, None)
+    assert after.children.due
     after.children.end_all()
     assert os.waitpid(stays.pid, 0)[1] == signal.SIGKILL
 
@@ -302,14 +304,11 @@ def test_where_no_file_can_be_opened_no_process_is_taken_for_dead(keep: Callable
     with no_file_more():
         after.children._adopt(stays)
         after.children.look()
-        told, unwatched = after.children.state()
-        assert told == stays
-        assert isinstance(unwatched, Unwatched)
-        assert "Too many open files" in unwatched.why
+        assert after.children.table() == [stays]
         with pytest.raises(OSError, match="Too many open files"):
             after.children.signal(Signal(9, 1, signal.SIGTERM))
     os.kill(stays.pid, signal.SIGKILL)
-    assert after.await_report() == Exited(1, "rank 0", stays.pid, None)
+    assert after.await_end(1) == Exited(1, "rank 0", stays.pid, None)
 
 
 def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
@@ -352,17 +351,83 @@ def test_one_that_cannot_be_taken_over_does_not_keep_the_others_from_it(
 
 
 @pytest.mark.parametrize("lives_on", [True, False])
-def test_a_start_that_comes_again_is_not_done_again(keep: Callable[[], Kept], *, lives_on: bool) -> None:
+def test_a_start_that_was_done_under_an_earlier_one_is_known(keep: Callable[[], Kept], *, lives_on: bool) -> None:
     before, after = keep(), keep()
     started = before.start()
     if not lives_on:
         os.kill(started.pid, signal.SIGKILL)
         os.waitpid(started.pid, 0)
     after.children.adopt_all()
-    after.children.start(Start(1, "rank 0", "engine", ["600"], {}, "/"))
-    ended = [] if lives_on else [Exited(1, "rank 0", started.pid, None)]
-    assert after.reports == [started, *ended]
+    assert after.children.knows(1)
+    assert not after.children.knows(2)
     assert after.children.living() == ([started] if lives_on else [])
+
+
+def test_each_change_has_a_version(keep: Callable[[], Kept]) -> None:
+    kept = keep()
+    versions = [kept.children.version]
+    started = kept.start()
+    versions.append(kept.children.version)
+    kept.turn()
+    assert kept.children.version == versions[-1], "nothing has changed"
+    os.kill(started.pid, signal.SIGKILL)
+    kept.await_end(1)
+    versions.append(kept.children.version)
+    assert versions == sorted(set(versions))
+
+
+def test_an_end_whose_noting_fails_is_noted_by_the_next_turn(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started = kept.start()
+    os.kill(started.pid, signal.SIGKILL)
+    await_that(lambda: has_ended(psutil.Process(started.pid)), "it lives on")
+
+    def failing(*_: object, **__: object) -> None:
+        raise RuntimeError("on purpose")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Children, "_end", failing)
+        kept.children.reap()
+    assert kept.children.due, "the daemon turns again soon"
+    assert kept.await_end(1).status == -signal.SIGKILL
+    assert "on purpose" in capsys.readouterr().err
+
+
+def test_an_end_is_noted_also_where_it_cannot_be_read_what_was_not_said(
+    kept: Kept, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing(*_: object) -> None:
+        raise RuntimeError("on purpose")
+
+    started = kept.start()
+    os.kill(started.pid, signal.SIGKILL)
+    monkeypatch.setattr("nbcomm.node.unsaid.read", failing)
+    assert kept.await_end(1) == Exited(1, "rank 0", started.pid, -signal.SIGKILL)
+    assert "on purpose" in capsys.readouterr().err
+
+
+def test_what_a_rank_leaves_behind_is_reaped_and_never_taken_for_a_rank(kept: Kept) -> None:
+    """Its pid may be that of the next rank, so its status is kept only where a start is under way."""
+    pid = os.fork()
+    if not pid:
+        os._exit(3)
+    await_that(lambda: has_ended(psutil.Process(pid)), "it lives on")
+    kept.children.reap(starting=True)
+    kept.children.reap()
+    kept.children.add(Started(7, "rank 7", pid))
+    assert kept.children.table() == [Started(7, "rank 7", pid)]
+    assert kept.await_end(7).status is None, "nobody has such a process any more"
+
+
+def test_one_that_ends_before_its_start_is_known_has_its_status(kept: Kept) -> None:
+    pid = os.fork()
+    if not pid:
+        os._exit(3)
+    await_that(lambda: has_ended(psutil.Process(pid)), "it lives on")
+    kept.children.reap(starting=True)
+    kept.children.add(Started(7, "rank 7", pid))
+    assert kept.await_end(7) == Exited(7, "rank 7", pid, 3)
 
 
 @pytest.mark.parametrize("when", ["before", "watched", "unwatched"])
@@ -381,7 +446,7 @@ def test_with_an_adopted_rank_its_child_processes_end(
         after.children.adopt_all()
         assert after.children.living() == [stays]
     else:
-        assert after.await_report() == Exited(1, "rank 0", goes.pid, None)
+        assert after.await_end(1) == Exited(1, "rank 0", goes.pid, None)
     await_that(lambda: has_ended(grandchildren[0]), "it lives on")
     assert not has_ended(grandchildren[1])
 
@@ -392,48 +457,18 @@ def test_an_adopted_process_is_started_again_under_its_key(keep: Callable[[], Ke
     after = keep()
     after.children.adopt_all()
     os.kill(first.pid, signal.SIGKILL)
-    after.await_report()
+    after.await_end(1)
     after.numbers = iter([77])
     second = after.start("rank 0")
-    assert after.children.state() == [second]
-    assert after.written() == [[77, "rank 0", second.pid]]
+    assert after.children.table() == [second]
+    assert after.written() == [[77, "rank 0", second.pid, ""]]
 
 
-_CONTROLLER = """
-import os, sys, time
-from contextlib import suppress
-
-from nbcomm.faults import Faults
-from nbcomm.node.processes import child
-from nbcomm.node.processes.children import Children
-from nbcomm.protocol import Start
-from nbcomm.world_dir import WorldDir
-
-def let_go():
-    while os.getppid() == forker:
-        time.sleep(0.001)
-
-def record(_):
-    print("it serves", flush=True)
-
-child._take_log, child._stay_here = lambda _: None, lambda: None
-child.MODULES = {"controller": "served_by_nobody"}
-sys.modules["served_by_nobody"] = sys.modules["__main__"]
-main = record
-forker = os.fork() or os.getpid()
-if forker == os.getpid():
-    children = Children(WorldDir(sys.argv[1]), None, lambda _: None, let_go, Faults())
-    children.forks = True
-    children.start(Start(1, "controller", "controller", [], dict(os.environ), "/"))
-    os._exit(0)
-"""
-"""Forks a controller whose parent ends before it can ask to end with it."""
-
-
-def test_a_controller_whose_parent_has_ended_before_it_could_ask_for_its_end_ends(home: WorldDir) -> None:
-    command = [sys.executable, "-c", _CONTROLLER, os.fspath(home.path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=50, check=True)
-    assert (done.stdout, done.stderr) == ("", "")
+def test_a_controller_whose_parent_has_ended_before_it_could_ask_for_its_end_ends() -> None:
+    code = "from nbcomm.node.processes import parenthood; parenthood.die_with_starter(); print('it lives on')"
+    environment = {**os.environ, parenthood.PARENT: str(os.getppid())}
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, timeout=50, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (1, b"", b"")
 
 
 # ── signals ─────────────────────────────────────────────────────────────────────────────────────────
@@ -448,7 +483,7 @@ def test_signals_reach_the_process_of_a_start_whoever_started_it(keep: Callable[
     own = after.start("rank 2")
     for start, pid in ((1, adopted.pid), (5, own.pid)):
         after.children.signal(Signal(9, start, signal.SIGTERM))
-        ended = after.await_report()
+        ended = after.await_end(start)
         assert isinstance(ended, Exited)
         assert ended.pid == pid
     after.children.signal(Signal(9, 1, signal.SIGTERM))
@@ -480,7 +515,7 @@ def test_a_process_of_this_world_lives_until_it_has_ended(kept: Kept, tmp_path: 
     os.kill(started.pid, signal.SIGKILL)
     await_that(lambda: not lives(kept.home, started.pid), "it has ended, though nobody has waited for it")
     assert psutil.pid_exists(started.pid)
-    kept.await_report()
+    kept.await_end(1)
     assert not lives(kept.home, started.pid)
 
 

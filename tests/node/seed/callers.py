@@ -1,4 +1,4 @@
-"""Processes that ask a seed, and what the fork servers that they get have seen of themselves."""
+"""Processes that ask a seed, and what the daemons that they get have seen of themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 
-from nbcomm.node.agent.peers import listener_at
+from nbcomm.node.peers import listener_at
 from nbcomm.node.seed.messages import SOCKET
 
 from ...world import lies
@@ -35,7 +35,7 @@ _LIE = (
 import json, os, resource, signal, sys, time
 
 def see(self):
-    # In the place of a fork server that begins: all that it has from whoever has started it.
+    # In the place of a daemon that begins: all that it has from whoever has started it.
     import threading, tempfile, random
     kinds = sorted(name for name in dir(resource) if name.startswith('RLIMIT_'))
     def read(path):
@@ -79,7 +79,7 @@ def lie(module):
 CALLER = """
 import json, os, sys, time
 from nbcomm.node.seed import client
-from nbcomm.node.start import start_forkserver
+from nbcomm.node.start import start_daemon
 from nbcomm.world_dir import WorldDir
 
 def wait(condition):
@@ -99,18 +99,18 @@ def seen(home):
 
 def without_a_seed():
     home = WorldDir.create()
-    with home.forkserver_log.open('w+b') as log:
-        status = start_forkserver(home, log, os.getcwd()).wait(60)
+    with home.daemon_log.open('w+b') as log:
+        status = start_daemon(home, log, os.getcwd()).wait(60)
         said = log.seek(0), log.read()
     assert status == 7, said
     return seen(home)
 
 def ask(home, log):
-    return client.SeededProcess(home, log, os.getcwd(), lambda: start_forkserver(home, log, os.getcwd()))
+    return client.SeededProcess(home, log, os.getcwd(), lambda: start_daemon(home, log, os.getcwd()))
 
 def by_the_seed():
     home = WorldDir.create()
-    with home.forkserver_log.open('w+b') as log:
+    with home.daemon_log.open('w+b') as log:
         made = ask(home, log)
         wait(lambda: made.has_ended)
         assert made.status(60) == 7, (made.cold, log.seek(0), log.read())

@@ -37,7 +37,7 @@ _NAMED = {
     "environment": "os.environ['TORCH_DISTRIBUTED_DEBUG'] = 'DETAIL'",
     "capabilities": "import ctypes; ctypes.CDLL(None).prctl(38, 1, 0, 0, 0)",  # PR_SET_NO_NEW_PRIVS
 }
-"""What takes another seed: how a caller changes it, and what the fork server sees of that."""
+"""What takes another seed: how a caller changes it, and what the daemon sees of that."""
 
 _NAMED_OF_ROOT = {
     "groups": "os.setgroups([1234])",
@@ -58,7 +58,7 @@ def test_a_fork_has_what_a_fresh_process_has(shared: Callers) -> None:
     assert forked == fresh
     assert forked["leads"]
     assert forked["home"] == ["NBCOMM_HOME=HOME"], "which processes are a world's is read there"
-    assert forked["command"][1:] == ["-m", "nbcomm.node.forkserver", "HOME"], "as in lists of processes"
+    assert forked["command"][1:] == ["-m", "nbcomm.node.daemon", "HOME"], "as in lists of processes"
     assert {int(number) for number in forked["opened"]} >= {0, 1, 2}
 
 

@@ -125,7 +125,7 @@ def test_a_seed_that_is_ended_or_stopped_in_mid_start_costs_an_import(
         go_on.touch()
     (seen,) = callers.ask(
         f"{'held()' if imported else 'client.hold()'}\n"
-        "from nbcomm.node.agent.peers import listener_at\nimport psutil\n"
+        "from nbcomm.node.peers import listener_at\nimport psutil\n"
         "where = client.messages.folder_of(client.identity()) / 'seed.sock'\n"
         "pid = lambda: listener_at(where, 5)\n"
         "wait(lambda: pid() not in (0, os.getpid()))\n"
@@ -133,14 +133,14 @@ def test_a_seed_that_is_ended_or_stopped_in_mid_start_costs_an_import(
         "if seed.pid != os.getpid(): seed.suspend()\n"  # so that the question is not answered before
         "wait(lambda: seed.status() == 'stopped')\n"
         "home = WorldDir.create()\n"
-        "with home.forkserver_log.open('w+b') as log:\n"
+        "with home.daemon_log.open('w+b') as log:\n"
         "    made = ask(home, log)\n"
         f"    seed.send_signal({int(number)})\n"
         f"    open({os.fspath(go_on)!r}, 'w').close()\n"
         "    wait(lambda: made.has_ended)\n"
         "    assert made.status(60) == 7, (made.cold, log.seek(0), log.read())\n"
         "first = seen(home)\n"
-        # The seed goes on: it must not begin another fork server in the place of that one.
+        # The seed goes on: it must not begin another daemon in the place of that one.
         "if seed.is_running() and seed.status() == 'stopped':\n"
         "    seed.resume()\n"
         "    wait(lambda: not seed.children() and not os.path.exists(home.path))\n"
@@ -327,7 +327,7 @@ def test_the_end_of_a_seed_is_no_end_of_what_it_has_forked(callers: Callers) -> 
         "seat.Seat.take_over = see\n"
     )
     ended, status, cold = callers.ask(
-        "held()\nhome = WorldDir.create()\nlog = home.forkserver_log.open('w+b')\nmade = ask(home, log)\n"
+        "held()\nhome = WorldDir.create()\nlog = home.daemon_log.open('w+b')\nmade = ask(home, log)\n"
         "wait(lambda: made.has_ended or made._fork is not None)\nos.kill(client.os.getppid() and made._seed._pid, 9)\n"
         "wait(lambda: made.has_ended or made._seed is None)\nbefore = made.has_ended\n"
         "(home.path / 'go on').touch()\nwait(lambda: made.has_ended)\n"
@@ -341,7 +341,7 @@ def test_the_caller_may_end_it_before_and_after_it_has_begun(callers: Callers) -
         "import time\nimport nbcomm.node.processes.seat as seat\nseat.Seat.take_over = lambda self: time.sleep(60)\n"
     )
     early, late, left = callers.ask(
-        "held()\nseed = client._held._pid\nhome = WorldDir.create()\nlog = home.forkserver_log.open('w+b')\n"
+        "held()\nseed = client._held._pid\nhome = WorldDir.create()\nlog = home.daemon_log.open('w+b')\n"
         "os.kill(seed, 19)\nmade = ask(home, log)\nmade.kill()\nearly = made.has_ended\nos.kill(seed, 18)\n"
         "again = ask(home, log)\nwait(lambda: again.has_ended or again._fork is not None)\n"
         "again.kill()\nimport psutil\n"

@@ -148,7 +148,7 @@ def test_groups_whose_store_is_lost_while_they_form_are_formed_once_more(played:
     assert not played.generations.stale
 
 
-def test_the_groups_stay_where_the_store_is_lost_with_the_agent_and_the_next_one_serves_another(
+def test_the_groups_stay_where_the_store_is_lost_with_the_daemon_and_the_next_one_serves_another(
     played: Played,
 ) -> None:
     played.generations.look_for_store()

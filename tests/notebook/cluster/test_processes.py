@@ -9,10 +9,8 @@ from typing import Any
 import pytest
 
 from nbcomm.errors import StateError
-from nbcomm.launch.process_table import Process
 from nbcomm.notebook.cluster.processes import Processes
 from nbcomm.notebook.cluster.roster import Roster
-from nbcomm.protocol import Exited
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
 
@@ -45,7 +43,6 @@ def nodes(tmp_path: Path) -> Any:
         b=b,
         gone=[],
         job=None,
-        unwatched={},
         of=lambda key: of.get(key, head),
         report_to=lambda *_: None,
     )
@@ -92,44 +89,10 @@ def test_ranks_beside_those_that_cannot_be_replaced_are_named(processes: Process
     )
 
 
-def test_a_fork_server_that_nobody_can_start_is_told_with_its_end(processes: Processes, nodes: Any) -> None:
+def test_a_daemon_that_nobody_can_start_is_told_with_its_end(processes: Processes, nodes: Any) -> None:
     nodes.b.without_heal = QUEUE
     nodes.gone.append(nodes.b)
-    with pytest.raises(StateError, match=r"replaced: the fork server of node 1 \(b\) was killed by SIGKILL\. Nothing"):
+    with pytest.raises(StateError, match=r"replaced: the daemon of node 1 \(b\) was killed by SIGKILL\. Nothing"):
         processes.heal([], lambda: False)
     (trouble,) = processes.troubles
     assert trouble.endswith(f"only dead ranks cannot be replaced. {QUEUE}")
-
-
-def test_an_end_whose_notice_was_missed_is_noted_by_comparison(nodes: Any, roster: Roster) -> None:
-    told: list[int] = []
-    processes = Processes(nodes, roster, lambda rank, *_: told.append(rank), lambda: None)
-    ended = Exited(4, key_of(1), 11, -9)
-    nodes.processes = {key_of(0): Process(3, 10), key_of(1): Process(4, 11, ended)}
-    nodes.wait_for_ends = lambda _: None
-    processes.compare()
-    assert told == [], "it may be under way, on the link's thread"
-    processes.compare()
-    assert told == [1]
-    assert roster.dead == {1: "was killed by SIGKILL"}
-    roster.begin_again([1])  # a heal: its successor has not started yet
-    processes.compare()
-    processes.compare()
-    assert told == [1]
-    assert roster.dead == {}
-
-
-def test_who_asks_for_the_dead_hears_of_each_end_that_is_known(nodes: Any, roster: Roster) -> None:
-    def failing(rank: int, _how: str, _unsaid: object) -> None:
-        failed.append(rank)
-        if len(failed) == 1:
-            raise TypeError("spoiled")
-
-    failed: list[int] = []
-    processes = Processes(nodes, roster, failing, lambda: None)
-    nodes.processes = {key_of(1): Process(4, 11, Exited(4, key_of(1), 11, -9))}
-    nodes.wait_for_ends = lambda _: None
-    with pytest.raises(TypeError):
-        processes._ended(nodes.processes[key_of(1)].exited)
-    assert processes.dead() == [1]
-    assert failed == [1, 1], "the first was told in vain"

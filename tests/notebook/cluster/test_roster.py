@@ -242,7 +242,10 @@ KILLED, LEFT, UNKNOWN = how_it_ended(-signal.SIGKILL), how_it_ended(3), how_it_e
         ({1: KILLED, 3: LEFT}, "rank 1 was killed by SIGKILL and rank 3 ended with exit code 3"),
         ({0: LEFT, 1: KILLED, 2: KILLED}, "rank 0 ended with exit code 3 and ranks 1-2 were killed by SIGKILL"),
         ({0: KILLED, 1: LEFT, 2: "x", 3: LEFT}, f"rank 0 {KILLED}, ranks 1,3 {LEFT} and rank 2 x"),
-        ({4: UNKNOWN, 5: UNKNOWN}, "ranks 4-5 have ended (the cause is unknown, because its fork server was gone)"),
+        (
+            {4: UNKNOWN, 5: UNKNOWN},
+            "ranks 4-5 have ended (the cause is unknown, because its daemon was gone)",
+        ),
     ],
 )
 def test_each_rank_is_told_of_with_its_own_end(causes: dict[int, str], words: str) -> None:

@@ -17,12 +17,12 @@ def test_the_time_in_a_queue_is_not_the_starts(queued: bool) -> None:
     heard: list[tuple[str, int, int]] = []
     start = Startup(Wishes(timeout=0.2), cast("Any", None), cast("Any", None), lambda *step: heard.append(step))
     start._n = 4
-    nodes = [SimpleNamespace(agents=0), SimpleNamespace(agents=0)]
+    nodes = [SimpleNamespace(daemons=0), SimpleNamespace(daemons=0)]
 
     def await_run(tell: Any, joins: Any) -> bool:
         tell("PBS job 1 waits in the queue")
         assert not joins()
-        nodes[1].agents = 1
+        nodes[1].daemons = 1
         assert joins()
         time.sleep(0.5)
         return queued

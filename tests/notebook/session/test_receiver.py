@@ -22,7 +22,6 @@ from nbcomm.protocol import (
     CollectiveState,
     Done,
     Failure,
-    FromRank,
     Hello,
     InputCancelled,
     IntrospectReply,
@@ -34,7 +33,6 @@ from nbcomm.protocol import (
     rank_lists,
 )
 from nbcomm.protocol.codec import decode_from_rank, from_frames, to_frames
-from nbcomm.protocol.parcels import Letter, pack, unpack
 
 from ...growth import lines_run
 from ..cells import Cell
@@ -192,14 +190,10 @@ class Notebook:
             self.roster, self.dispatcher, executor, told, told, link=told, resumption=None, hurry=told.hurry
         )
 
-    def take(self, parcel: list[Any]) -> None:
-        """Take the messages of a parcel, as the link does."""
-        decoded: dict[int, FromRank] = {}
-        for letter in unpack(parcel):
-            frame = letter.frames[0]
-            if id(frame) not in decoded:
-                decoded[id(frame)] = decode_from_rank(frame)
-            self.receiver.receive(letter.rank, *from_frames(decoded[id(frame)], letter.frames[1:]))
+    def take(self, sent: Iterable[list[Any]]) -> None:
+        """Take the messages of all ranks, as the link does."""
+        for rank, (frame, *rest) in enumerate(sent):
+            self.receiver.receive(rank, *from_frames(decode_from_rank(frame), rest))
 
     def answer(self, *, fails: bool) -> None:
         """Every rank ends its part of the cell."""
@@ -207,7 +201,7 @@ class Notebook:
         doing = CollectiveState({"0": 16}, waits=[_waiting(self.size)] * fails)
         steps = [_call(seq, self.size) for seq in range(16)]
         answers = (Done(self.request.id, 0.5, error, doing=doing, began=1e9 + rank, steps=steps) for rank in self.ranks)
-        self.take(_parcel(answers))
+        self.take(map(to_frames, answers))
         assert self.request.wait(0)
         assert len(self.request.failures()) == self.size * fails
 
@@ -216,10 +210,10 @@ class Notebook:
         doing, steps = CollectiveState(waits=[_waiting(self.size)]), [_call(seq, self.size) for seq in range(16)]
         with self.roster.asking() as question:
             self.take(
-                _parcel(
+                to_frames(
                     StatusReply(rank, 100 + rank, "running", 1e9, 1, 1000, 0, 0, 1, doing, question.number, steps)
-                    for rank in self.ranks
                 )
+                for rank in self.ranks
             )
             question.wait(60)
             assert not question.silent
@@ -245,10 +239,6 @@ def _call(seq: int, size: int) -> CallRecord:
 
 def _waiting(size: int) -> PendingCall:
     return PendingCall("collective", "barrier", "0", rank_lists.written(range(size)), 17, "", "line 3: barrier()", 1e9)
-
-
-def _parcel(messages: Iterable[FromRank]) -> list[Any]:
-    return pack(Letter(rank, b"", to_frames(message), asks=True) for rank, message in enumerate(messages))
 
 
 WORK: dict[str, Callable[[Notebook], None]] = {

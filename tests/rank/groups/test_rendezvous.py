@@ -20,8 +20,8 @@ import torch.distributed as dist
 from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
-from nbcomm.node.agent import store as server_module
-from nbcomm.node.agent.store import StoreServer
+from nbcomm.node import store as server_module
+from nbcomm.node.store import StoreServer
 from nbcomm.rank.groups.rendezvous import UnixStore
 from nbcomm.torch_internals import process_groups
 from nbcomm.torch_internals.gloo_sockets import GlooSockets
@@ -305,7 +305,7 @@ def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) ->
 _SERVES = """
 import sys, time
 from pathlib import Path
-from nbcomm.node.agent.store import StoreServer
+from nbcomm.node.store import StoreServer
 
 server = StoreServer(Path(sys.argv[1]))
 print(flush=True)

@@ -152,3 +152,22 @@ def test_what_c_code_could_not_write_is_said_each_time() -> None:
     assert between == ["-", "-"]
     for said in (first, last):
         assert said.startswith("some of what C code wrote to stdout is lost: there is no room for it in /dev")
+
+
+def test_a_file_that_is_just_being_opened_has_nothing_yet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    descriptor = os.open(os.devnull, os.O_WRONLY)
+    file = CapturedFile(descriptor, "stdout", tmp_path / "stdout")
+    plain, sizes = os.open, list[int]()
+
+    def opened(*args: object) -> int:
+        made = plain(*args)  # type: ignore[arg-type]
+        sizes.append(file.size())  # as the link's thread does at any time
+        return made
+
+    with monkeypatch.context() as patch:
+        patch.setattr(captured_file.os, "open", opened)
+        file.claim()
+    assert sizes == [0, 0]
+    os.write(descriptor, b"text")
+    assert file.read(file.size(), final=True) == "text"
+    os.close(descriptor)
