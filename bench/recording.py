@@ -26,7 +26,27 @@ def measure(rounds: int, *, full: bool) -> list[Row]:
                 figures = f"{ours * 1e6:.0f} µs, torch's own {theirs * 1e6:.0f} µs"
                 what = f"all_reduce of {size}, {n} ranks{' on 2 nodes' if nodes > 1 else ''} / torch's own"
                 rows.append(Row(what, figures, ours / theirs, _TARGET if nodes == 1 else None))
+            if nodes > 1:
+                median = max(session.call(_new_groups, rounds))
+                rows.append(Row(f"new_group, {n} ranks on {nodes} nodes", f"{median * 1e3:.1f} ms"))
     return rows
+
+
+def _new_groups(rounds: int) -> float:
+    """Median of the making of a group of all ranks in seconds, on this rank."""
+    import statistics
+    import time
+
+    import torch.distributed as dist
+
+    samples = []
+    for _ in range(rounds):
+        dist.barrier()
+        began = time.perf_counter()
+        made = dist.new_group()
+        samples.append(time.perf_counter() - began)
+        dist.destroy_process_group(made)
+    return statistics.median(samples)
 
 
 def _both(numel: int, rounds: int) -> tuple[float, float]:

@@ -1,7 +1,7 @@
 """The files of the board: a page for each rank, in shared memory, that every process of its node can map.
 
 Ranks write on their own pages and read the others' (`rank.collectives.fingerprints`). The pages of ranks on other nodes
-are written by the node's daemon (`node.mirror`).
+are copies, which the node's daemon writes (`node.page_copies`).
 
 A page's blocks are allocated when it is made. In a sparse file, the first write for which no block is left would end
 the process by SIGBUS, and /dev/shm is often small and used by every process.
@@ -52,6 +52,20 @@ def make_page(page: Path, spare: Path | None) -> mmap.mmap:
     link.symlink_to(spare / page.name)
     link.replace(page)
     return made
+
+
+def open_page(page: Path) -> mmap.mmap:
+    """Map a page that is there, to write on it, too.
+
+    Raises:
+        OSError: it is not there.
+        ValueError: it is no page.
+    """
+    descriptor = os.open(page, os.O_RDWR)
+    try:
+        return mmap.mmap(descriptor, PAGE)
+    finally:
+        os.close(descriptor)
 
 
 def _make(page: Path) -> mmap.mmap:

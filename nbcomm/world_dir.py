@@ -162,11 +162,6 @@ class WorldDir:
         return self.path / "daemon.sock"
 
     @property
-    def mirror_socket(self) -> Path:
-        """The socket at which ranks say what they write on their pages, for copies of these on other nodes."""
-        return self.path / "mirror.sock"
-
-    @property
     def daemon_seat(self) -> Path:
         """The file whose lock only the present daemon has."""
         return self.path / "daemon"

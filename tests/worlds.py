@@ -21,10 +21,11 @@ from typing import TYPE_CHECKING, Any
 import cloudpickle
 import pytest
 
-from nbcomm.node.store import StoreServer
 from nbcomm.protocol import FormGroups, RankPlacement, rank_lists
+from nbcomm.world_info import LinkInfo
 
 from .autopsy import OutOfTimeError
+from .node.loops import ServedStore
 
 if TYPE_CHECKING:
     from nbcomm.rank.groups.world import World as NbcommWorld
@@ -157,7 +158,7 @@ def worlds_of_a_module() -> Iterator[Worlds]:
 here: NbcommWorld | None = None
 """In the process of a rank: its membership in the world."""
 
-_store: StoreServer | None = None
+_store: ServedStore | None = None
 """There, too: the store that it serves."""
 
 
@@ -169,14 +170,14 @@ def store_socket(folder: str) -> Callable[[int], Path]:
 def form_order(
     rank: int, size: int, folder: str, generation: int = 1, *, absent: tuple[int, ...] = (), plain: str = ""
 ) -> FormGroups:
-    """What the notebook tells a rank to form a generation. The lowest rank serves its store, as a node's agent does."""
+    """What the notebook tells a rank to form a generation. The lowest rank serves its store, as a daemon does."""
     global _store  # noqa: PLW0603 - one process is one rank
     place = RankPlacement(rank, size, rank, size, 0, 1, "cpu", "gloo", 1)
     if _store is not None:
         _store.close()
         _store = None
     if rank == min(set(range(size)) - set(absent)):
-        _store = StoreServer(store_socket(folder)(generation))
+        _store = ServedStore(store_socket(folder)(generation))
     return FormGroups(0, place, generation, "127.0.0.1", 1, 60.0, rank_lists.written(absent), plain=plain)
 
 
@@ -186,7 +187,7 @@ def _rank(rank: int, size: int, folder: str, pipe: Connection, plain: str, envir
     global here  # noqa: PLW0603 - one process is one rank
     from nbcomm.rank.groups.world import World as Membership
 
-    here = Membership(store_socket(folder), Path(folder) / "board", Path(folder) / "mirror.sock")
+    here = Membership(store_socket(folder), Path(folder) / "board", LinkInfo("", "", "", ""))
     comm = here.form(form_order(rank, size, folder, plain=plain))
     with contextlib.suppress(EOFError):
         while True:

@@ -174,6 +174,12 @@ class Link:
             if end is not None and end.start == start:
                 self._forget(end)
 
+    def keys(self, ranks: Iterable[int]) -> dict[str, str]:
+        """Return the names of the present processes of ranks, by their public keys."""
+        with self._lock:
+            ends = [self._ends[rank] for rank in ranks if rank in self._ends]
+            return {end.public: end.name for end in ends if end.name in self._present}
+
     def _forget(self, end: _End) -> None:
         self._present.pop(end.name, None)
         self._routes.pop(end.name, None)

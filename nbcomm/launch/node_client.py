@@ -28,7 +28,6 @@ from ..protocol import (
     Failed,
     LogTail,
     Look,
-    MirrorDoor,
     NodeFacts,
     NodeHello,
     Obeyed,
@@ -37,11 +36,11 @@ from ..protocol import (
     ReadLog,
     Ready,
     Report,
+    Serving,
     Shutdown,
     Signal,
     Start,
     Started,
-    StoreDoor,
 )
 from ..protocol.nodes import rank_of, wired
 from ..rank_spec import capital
@@ -49,15 +48,15 @@ from ..threads import keep
 from ..world_info import without_prologue
 from .absence import await_end
 from .link import Link
-from .meeting_place import MeetingPlace
 from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
+from .served import Served
 from .ways.daemon import Daemon
 
 BACK = "Type %distributed heal when it is back, or %distributed restart."
 """What to do about a node that was lost."""
 
-_Answer = Obeyed | Failed | StoreDoor | MirrorDoor | LogTail | NodeFacts
+_Answer = Obeyed | Failed | Serving | LogTail | NodeFacts
 """What answers an order."""
 
 _TICK, _MOMENT = 0.01, 1.0
@@ -117,7 +116,7 @@ class NodeClient:
         daemons: how many of them have been connected.
         told: what `facts` returned last; None before.
         ahead: seconds by which its machine's clock is ahead of this one's, as `facts` has measured it.
-        meeting: where its ranks meet.
+        served: what its daemon serves of the groups.
         doubt: called when the node has ended, and this notebook has not told it to; returns the seconds within which
             somebody else calls `lose` if the machine was taken back.
     """
@@ -143,7 +142,7 @@ class NodeClient:
         self._launching = threading.Lock()
         self._server = server
         self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
-        self.meeting = MeetingPlace(self._orders, self._changed, self._why_lost)
+        self.served = Served(self._orders, self._changed, self._why_lost)
         self._table = ProcessTable(self._changed, self._faults)
         self.processes = self._table.last
         self.tell = self._table.tell
@@ -553,7 +552,7 @@ class NodeClient:
         with self._changed:
             is_new, self._daemon = hello.daemon != self._daemon, hello.daemon
             self.daemons += is_new
-            self.meeting.store = hello.store
+            self.served.meet(hello)
             self._claimed, self._pause = False, _PAUSE
             orders = self._orders.open
         if self._leaving and not orders:
@@ -574,7 +573,7 @@ class NodeClient:
             if report.number == self._claim:
                 self._claimed = True
                 return
-            self.meeting.note(self._orders.note(report.number, report), report)
+            self.served.note(self._orders.note(report.number, report), report)
 
 
 def start_all(

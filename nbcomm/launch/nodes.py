@@ -22,10 +22,10 @@ from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of, name_of
 from ..threads import keep
 from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
-from .common_store import CommonStore
 from .elsewhere import Elsewhere
 from .node_client import NodeClient
 from .placement import NodeShare
+from .rendezvous import Rendezvous
 from .ways.joined import JoinedNode
 from .ways.together import SharedProgram, Together, forget
 from .ways.tunnel import Tunnels
@@ -57,6 +57,7 @@ class Nodes:
         head: as above.
         home: the world's directory.
         link: to all daemons and ranks.
+        rendezvous: where the ranks of all nodes meet.
         job: the scheduler's job that the other nodes are in; None if they are in none.
         compares: whether calls of ranks on different nodes are compared, which costs each a round trip.
     """
@@ -72,7 +73,7 @@ class Nodes:
         self._address = ""
         self._joined: dict[int, JoinedInfo] = {}
         self._size = 0
-        self._store = CommonStore(self)
+        self.rendezvous = Rendezvous(self)
         self._tunnels = Tunnels()
         self._compared = -math.inf
         self._hearers: tuple[Callable[[Exited], None], Callable[[], None]] | None = None
@@ -383,31 +384,11 @@ class Nodes:
         for node in self._all[1:]:
             node.lose(f"was taken back: {why}")
 
-    # ── the store ───────────────────────────────────────────────────────────────────────────────────
+    # ── what the rendezvous asks ────────────────────────────────────────────────────────────────────
 
-    @property
-    def store(self) -> int:
-        """The generation whose ranks can meet now, whichever node they are on; 0 if there is none."""
-        return self._store.generation
-
-    def serve_store(self, generation: int) -> None:
-        """Let the ranks of a generation meet.
-
-        Raises:
-            StateError: a node does not do its part.
-        """
-        self._store.serve(generation)
-
-    def serve_store_again(self, generation: int) -> bool:
-        """Let another daemon serve a store where the last one did; do not wait for it. Any thread may call this.
-
-        Returns:
-            Whether that can be done. It cannot where there are several nodes: the way there is another one.
-        """
-        if len(self._all) > 1:
-            return False
-        self.head.meeting.serve_store_again(generation)
-        return True
+    def keys(self, ranks: Iterable[int]) -> dict[str, str]:
+        """Return the names of the present processes of ranks, by their public keys."""
+        return self.link.keys(ranks)
 
     def key(self, node: NodeClient) -> str:
         """Return a node's public key."""

@@ -1,7 +1,7 @@
 """The daemon of a node: the one process that starts, watches and ends the processes of one world there.
 
 It has one loop, which waits for the notebook, for its children, and for other processes of this user that want to know
-whose the world is. It keeps the world's lease, its store and its part of the board between nodes. It never imports
+whose the world is. It keeps the world's lease, and serves the ranks' groups (`Rendezvous`). It never imports
 torch: its first child, the `zygote`, has done that, and forks.
 
 While it has a notebook, the world lives. When no notebook has been there for the lease, or `Shutdown` is ordered, it
@@ -39,19 +39,16 @@ from ..protocol import (
     Failed,
     LogTail,
     Look,
-    Mirror,
     NodeHello,
     NodeStatus,
     Obeyed,
-    OpenMirror,
     Order,
     Processes,
     ReadFacts,
     ReadLog,
     Ready,
-    RelayStore,
     Report,
-    ServeStore,
+    ServeGroups,
     Shutdown,
     Signal,
     Start,
@@ -60,14 +57,13 @@ from ..protocol import (
 from ..protocol.codec import decode_order, encode
 from ..world_dir import HOME_VARIABLE, WorldDir
 from . import facts
-from .mirrors import Mirrors
-from .node_store import NodeStore
 from .notebook_end import NotebookEnd
 from .peers import listening_at
 from .processes import fork_signals, parenthood
 from .processes.children import Children, written_down
 from .processes.seat import Seat
 from .processes.warmup import prepare
+from .rendezvous import Rendezvous
 from .starts import Starts
 from .zygote import Zygote
 
@@ -142,10 +138,9 @@ class Daemon:
         self._listener = listening_at(home.daemon_socket)
         self._listener.setblocking(False)  # noqa: FBT003 - positional only
         self._poller.register(self._listener, zmq.POLLIN)
-        self._mirrors = Mirrors(home, self._children.rank_of)
         self._context = zmq.Context()
         self._link = home.read_link()
-        self._store = NodeStore(home, self._link)
+        self._rendezvous = Rendezvous(home, self._link, self._poller, self._faults)
         self._notebook = NotebookEnd(self._context, self._link, self._poller)
 
     def serve(self) -> NoReturn:
@@ -175,6 +170,8 @@ class Daemon:
         if self._woken.fileno() in ready:
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
+        with self._going_on("what the groups need"):
+            self._rendezvous.serve(ready)
         if self._notebook.monitor in ready:
             with self._going_on("what the link's monitor told"):
                 self._look_who_is_there()
@@ -217,6 +214,7 @@ class Daemon:
             limits.append(max(0.0, self._greeted + _GREETING - time.monotonic()))
         if not self._holder:
             limits.append(max(0.0, self._alone_since + self._grace() - time.monotonic()))
+        limits.append(max(0.0, self._rendezvous.due - time.monotonic()))
         return min(limits)
 
     # ── the lease ───────────────────────────────────────────────────────────────────────────────────
@@ -277,7 +275,7 @@ class Daemon:
         if not self._holder:
             if time.monotonic() - self._greeted >= _GREETING:
                 self._greeted = time.monotonic()
-                self._report(NodeHello(self._number, self._store.generation))
+                self._report(NodeHello(self._number, self._rendezvous.generation, self._rendezvous.address))
             return
         if self._zygote.ready is not None and not self._told_ready:
             self._report(self._zygote.ready)
@@ -355,10 +353,8 @@ class Daemon:
             return LogTail(order.number, self._home.log_tail(order.key, order.lines))
         if isinstance(order, ReadFacts):
             return facts.of_node(order.number, self._home, self._link)
-        if isinstance(order, ServeStore | RelayStore):
-            return self._store.obey(order)
-        assert isinstance(order, OpenMirror | Mirror)  # noqa: S101 - for mypy
-        return self._mirrors.obey(order)
+        assert isinstance(order, ServeGroups)  # noqa: S101 - for mypy
+        return self._rendezvous.obey(order)
 
     def _hear_zygote(self) -> None:
         self._starts.hear()

@@ -16,7 +16,7 @@ import zmq
 from zmq.utils.monitor import parse_monitor_message
 
 from ..world_info import LinkInfo
-from .dealers import beat, dealer
+from .dealers import REFUSED, beat, dealer
 
 _MOST = 100
 """Messages that are read in one turn: other things must not wait behind them."""
@@ -26,8 +26,6 @@ _LAST = 500
 
 _PAUSE = 0.05
 """Seconds until it is tried again where a notebook refuses the key: one that has just come does not know all yet."""
-
-_REFUSED = zmq.EVENT_HANDSHAKE_FAILED_AUTH | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL
 
 
 class NotebookEnd:
@@ -67,7 +65,7 @@ class NotebookEnd:
             if self._info.tunnelled or self._info.address.startswith("tcp://"):
                 beat(self.link)
             failing.callback(self.link.disable_monitor)
-            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | _REFUSED
+            events = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED | REFUSED
             self.monitor = failing.enter_context(self.link.get_monitor_socket(events))
             self.link.connect(self._info.address)
             failing.pop_all()
@@ -101,7 +99,7 @@ class NotebookEnd:
                 return
             event = parse_monitor_message(frames)["event"]
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
-            if event & _REFUSED:
+            if event & REFUSED:
                 self._again = time.monotonic() + _PAUSE
                 self._close()
                 return

@@ -32,6 +32,14 @@ class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     address: str = LOOPBACK
 
 
+class Listener(msgspec.Struct, array_like=True, frozen=True):
+    """Where a node's daemon takes what ranks of other nodes say; ``public`` is its CURVE key, in Z85 text."""
+
+    node: int
+    address: str
+    public: str
+
+
 class Failure(msgspec.Struct, array_like=True, frozen=True):
     """An exception as its rank rendered it; ``traceback`` may contain ANSI colours."""
 

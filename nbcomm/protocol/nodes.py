@@ -40,6 +40,15 @@ def rank_name(rank: int, start: int) -> str:
     return f"rank{rank}-{start}"
 
 
+def rank_named(name: str) -> int:
+    """Return the rank whose process has a name.
+
+    >>> rank_named(rank_name(3, 17))
+    3
+    """
+    return int(name.removeprefix("rank").partition("-")[0])
+
+
 def key_of(rank: int) -> str:
     """Return the key of a rank's process."""
     return f"rank {rank}"
@@ -130,62 +139,30 @@ class ReadFacts(Message):
     number: int
 
 
-class ServeStore(Message):
-    """Serve the rendezvous of this generation; end that of the last one. Answered by `Obeyed`, or by `StoreDoor`.
+class ServeGroups(Message):
+    """Serve what the groups of this generation need of this node, and no more what the last one's did.
+
+    It is the whole table, and answered by `Serving`. `NodeHello` tells what a daemon serves, so the next one gets it
+    again.
 
     Attributes:
         number: of the order.
-        generation: whose ranks meet there.
-        host: the address of this machine at which other nodes reach it; empty if there are none.
-        nodes: their public keys, in Z85 text.
+        generation: whose ranks meet.
+        store: whether they meet in the store of this node.
+        address: where ranks of other nodes reach this one: "tcp://10.0.0.1:*", or with the port of the last daemon;
+            empty if none do.
+        ranks: the names of those ranks' processes, by their public keys in Z85 text; no other is let in.
+        pages: those of them whose pages are copied to here.
+        again: another daemon has served them: ranks of this node may read the copies of pages that there are.
     """
 
     number: int
     generation: int
-    host: str = ""
-    nodes: list[str] = []
-
-
-class RelayStore(Message):
-    """Lead the ranks of this node to the store of another one; end that of the last generation. Answered by `Obeyed`.
-
-    ``address`` and ``public`` are those of the `StoreDoor`.
-    """
-
-    number: int
-    generation: int
-    address: str
-    public: str
-
-
-class OpenMirror(Message):
-    """Let the daemons of other nodes write on copies of their ranks' pages here. Answered by `MirrorDoor`.
-
-    Attributes:
-        number: of the order.
-        host: the address of this machine at which they reach it.
-        nodes: their public keys, in Z85 text, by the number of the node.
-    """
-
-    number: int
-    host: str
-    nodes: dict[int, str]
-
-
-class MirrorPeer(Message):
-    """Another node: where its daemon lets others write, and the ranks that it has."""
-
-    node: int
-    address: str
-    public: str
-    ranks: list[int]
-
-
-class Mirror(Message):
-    """Begin: what the ranks of this node write on their pages goes to these other nodes. Answered by `Obeyed`."""
-
-    number: int
-    peers: list[MirrorPeer]
+    store: bool = True
+    address: str = ""
+    ranks: dict[str, str] = {}
+    pages: list[int] = []
+    again: bool = False
 
 
 class Shutdown(Message):
@@ -194,7 +171,7 @@ class Shutdown(Message):
     number: int
 
 
-Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeStore | RelayStore | OpenMirror | Mirror | Shutdown
+Order = Claim | Start | Signal | Look | ReadLog | ReadFacts | ServeGroups | Shutdown
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────
@@ -205,11 +182,13 @@ class NodeHello(Message):
 
     Attributes:
         daemon: the number of this process among the node's daemons.
-        store: the generation whose store it serves, or leads to; 0 if there is none.
+        generation: whose groups it serves; 0 if none.
+        address: where ranks of other nodes reach it; empty if it does not listen for them.
     """
 
     daemon: int
-    store: int
+    generation: int
+    address: str = ""
 
 
 class Ready(Message):
@@ -249,20 +228,11 @@ class Obeyed(Message):
     number: int
 
 
-class StoreDoor(Message):
-    """The store is served, and other nodes reach it at this address, where its end has this CURVE key in Z85 text."""
+class Serving(Message):
+    """The groups are served. Ranks of other nodes reach this one at ``address``, which may have another port."""
 
     number: int
-    address: str
-    public: str
-
-
-class MirrorDoor(Message):
-    """Other nodes' daemons write at this address, where this end has this CURVE key in Z85 text."""
-
-    number: int
-    address: str
-    public: str
+    address: str = ""
 
 
 class LogTail(Message):
@@ -360,8 +330,7 @@ Report = (
     | Started  # from the zygote
     | Failed
     | Obeyed
-    | StoreDoor
-    | MirrorDoor
+    | Serving
     | LogTail
     | NodeFacts
     | Processes

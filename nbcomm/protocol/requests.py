@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .common import Message, Payload, RankPlacement
+from .common import Listener, Message, Payload, RankPlacement
 
 
 class FormGroups(Message):
@@ -21,6 +21,8 @@ class FormGroups(Message):
         plain: why the groups are torch's own; empty if they are ours.
         nodes: the node of each rank, as the link numbers them; empty if there is only one.
         ahead: seconds by which the clock of this rank's machine is ahead of the notebook's.
+        store: the node that has the store.
+        listeners: where the daemons of nodes take what ranks of other nodes say; none if there is only one node.
     """
 
     id: int
@@ -34,6 +36,8 @@ class FormGroups(Message):
     plain: str = ""
     nodes: list[int] = []
     ahead: float = 0.0
+    store: int = 0
+    listeners: list[Listener] = []
 
 
 class Run(Message):

@@ -120,7 +120,7 @@ class RankLink:
             home.read_link(), client_public=public, client_secret=secret, name=rank_name(rank, int(start))
         )
         self.home = home
-        self.world = World(home.store_socket, home.board, home.mirror_socket, self._send, self._scope)
+        self.world = World(home.store_socket, home.board, self._info, self._send, self._scope)
         captured = {name: home.captured(rank, name) for name in ("stdout", "stderr")}
         self.capture = Capture(captured, self._note_loss)
         self._main_thread = MainThreadState()

@@ -29,7 +29,7 @@ from nbcomm.protocol import (
     Obeyed,
     ReadFacts,
     ReadLog,
-    ServeStore,
+    ServeGroups,
     Signal,
     Start,
     Started,
@@ -338,7 +338,7 @@ def test_a_node_that_does_not_answer_is_not_waited_for_for_ever(
     scripted.client.wait_for_ends(0.1)
     assert scripted.client.log_tail("rank 0") == "(the node does not answer)"
     with pytest.raises(StateError, match=r"could not serve the ranks' store: no answer within 0\.1 s\."):
-        scripted.client.meeting.serve_store(1)
+        serve(scripted.client, 1)
     scripted.greet(1, READY)
     scripted.tell(Obeyed(1), Failed(2, "late"), LogTail(3, "late"))
     assert not scripted.client._orders._open, "nobody waits for them any more"
@@ -384,34 +384,38 @@ def test_the_end_of_a_log_is_read_by_the_node(served: Served) -> None:
     assert served.client.log_tail("rank 4") == "(nothing)"
 
 
+def serve(client: node_client.NodeClient, generation: int) -> None:
+    client.served.serve(client.served.order(generation))
+
+
 def test_the_node_serves_the_store(served: Served) -> None:
     path = served.home.store_socket(1)
-    assert served.client.meeting.store == 0
-    served.client.meeting.serve_store(1)
+    assert served.client.served.generation == 0
+    serve(served.client, 1)
     assert path.is_socket()
-    assert served.client.meeting.store == 1
+    assert served.client.served.generation == 1
     served.engine()
     served.kill_daemon()
     served.client.launch()
     served.await_daemons(2)
-    assert served.client.meeting.store == 0, "it went with the daemon"
-    served.client.meeting.serve_store(1)
+    assert served.client.served.generation == 0, "it went with the daemon"
+    serve(served.client, 1)
     served.home.store_socket(2).mkdir()
     with pytest.raises(StateError, match=r"could not serve the ranks' store: .*Is a directory.*%distributed heal"):
-        served.client.meeting.serve_store(2)
-    assert served.client.meeting.store == 0
+        serve(served.client, 2)
+    assert served.client.served.generation == 0
 
 
 def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:
     scripted.greet(1, READY, store=1)
-    assert scripted.client.meeting.store == 1
-    result = scripted.later(lambda: scripted.client.meeting.serve_store(2))
-    order = scripted.take(ServeStore)
+    assert scripted.client.served.generation == 1
+    result = scripted.later(lambda: serve(scripted.client, 2))
+    order = scripted.take(ServeGroups)
     scripted.tell(Failed(order.number, "no room"))
     error = result.get(timeout=PATIENCE)
     assert isinstance(error, StateError)
     assert "no room" in str(error)
-    assert scripted.client.meeting.store == 0, "the first one was ended before"
+    assert scripted.client.served.generation == 0, "the first one was ended before"
 
 
 # ── reports ─────────────────────────────────────────────────────────────────────────────────────────

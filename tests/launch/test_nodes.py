@@ -16,6 +16,7 @@ from typing import Any
 import psutil
 import pytest
 
+from nbcomm.board_pages import page_of
 from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
 from nbcomm.launch.node_client import NodeClient
@@ -23,7 +24,7 @@ from nbcomm.launch.nodes import Nodes
 from nbcomm.launch.orders import ANSWER
 from nbcomm.launch.ways.slurm import Job
 from nbcomm.node.peers import listener_at
-from nbcomm.protocol import Exited, NodeFacts, StoreDoor
+from nbcomm.protocol import Exited, NodeFacts
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import JobInfo, Way
@@ -150,15 +151,33 @@ def test_who_joins_later_is_heard_by_those_who_wanted_to_know_before(
         nodes.shutdown()
 
 
-def test_all_ranks_meet_in_one_store(nodes: Nodes) -> None:
+def test_all_nodes_serve_one_generation_after_the_other(nodes: Nodes) -> None:
+    rendezvous, other = nodes.rendezvous, other_of(nodes)
     for generation in (1, 2):
-        nodes.serve_store(generation)
-        assert nodes.store == generation
-        sockets = [node.store_socket(generation) for node in (nodes.home, home_of(other_of(nodes)))]
-        assert [Client(path).ask("add", "n", 1) for path in sockets] == [1, 2]
-    assert not nodes.serve_store_again(2)
-    other_of(nodes).meeting.store = 0
-    assert nodes.store == 0, "some ranks could not meet"
+        rendezvous.serve(generation)
+        assert rendezvous.generation == generation == other.served.generation
+        assert Client(nodes.home.store_socket(generation)).ask("add", "n", 1) == 1
+        assert not home_of(other).store_socket(generation).exists()
+        assert [page_of(nodes.home.board, rank).exists() for rank in range(4)] == [False, False, True, True]
+        assert [page_of(home_of(other).board, rank).exists() for rank in range(4)] == [True, True, False, False]
+    assert [listener.node for listener in rendezvous.listeners()] == [0, 1]
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_next_daemon_serves_the_groups_where_the_last_one_did(nodes: Nodes, which: int) -> None:
+    ranks, node = [start(nodes, rank) for rank in range(4)], list(nodes)[which]
+    nodes.report_to(lambda _: None, lambda: nodes.rendezvous.serve_again(1) or pytest.fail("it cannot"))
+    nodes.rendezvous.serve(1)
+    before = nodes.rendezvous.listeners()
+    psutil.Process(ranks[2 * which].ppid()).kill()
+
+    def is_back() -> bool:
+        nodes.look()
+        return node.daemons > 1 and node.served.generation == 1
+
+    await_that(is_back, "no other one serves")
+    assert nodes.rendezvous.listeners() == before
+    assert node.served.address == before[which].address
 
 
 def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
@@ -242,8 +261,8 @@ def test_another_notebook_takes_up_all_nodes_and_ends_them(
     assert {key: process.pid for key, process in second.processes.items()} == {
         key_of(rank): process.pid for rank, process in enumerate(ranks)
     }
-    second.serve_store(1)
-    assert second.store == 1
+    second.rendezvous.serve(1)
+    assert second.rendezvous.generation == 1
     ranks[3].kill()
     assert told.get(timeout=PATIENCE).key == "rank 3"
     assert start(second, 3).is_running()
@@ -330,12 +349,12 @@ def test_who_waits_for_a_lost_node_hears_at_once_what_has_happened_to_it(nodes: 
     with pytest.raises(
         StateError, match=r"store: it was taken back: Slurm job 12 was cancelled\. Type %distributed heal"
     ):
-        other.meeting.relay_store(1, StoreDoor(1, "tcp://127.0.0.1:1", "public"))
+        other.served.serve(other.served.order(1))
     assert time.monotonic() - began < ANSWER
     nodes.job = Job(JobInfo("12", ours=True))
     nodes.job.over = "Slurm job 12 was cancelled"
     with pytest.raises(StateError, match="Type %distributed restart to queue again"):
-        other.meeting.relay_store(1, StoreDoor(1, "tcp://127.0.0.1:1", "public"))
+        other.served.serve(other.served.order(1))
     other.lost = ""  # in truth it lives, and ends with this test
 
 

@@ -27,12 +27,12 @@ from nbcomm.protocol import (
     NodeHello,
     NodeStatus,
     Obeyed,
-    Order,
     Processes,
     ReadLog,
     Ready,
     Report,
-    ServeStore,
+    ServeGroups,
+    Serving,
     Shutdown,
     Start,
     StatusRequest,
@@ -79,6 +79,7 @@ def spoil(module):
         stumbling(module.NotebookEnd, name)
     stumbling(module.Children, "end_all")
     stumbling(module.Starts, "go_on")
+    stumbling(module.Rendezvous, "serve")
     stumbling(module.Children, "add")
     failing(module.Zygote, "start")
     import zmq
@@ -276,7 +277,8 @@ def test_who_connects_and_says_nothing_harms_nobody(node: Node) -> None:
     for _ in range(100):
         strangers.append(socket.socket(socket.AF_UNIX))
         strangers[-1].connect(os.fspath(node.home.daemon_socket))
-        strangers[-1].send(b"\0" * 1000)
+        with suppress(BrokenPipeError):  # the daemon has told its status, and ended the connection
+            strangers[-1].send(b"\0" * 1000)
     assert node.obeys()
     before = node.process.num_fds()
     for stranger in strangers:
@@ -353,21 +355,25 @@ class StoreClient:
         self.socket.close()
 
 
-def obeyed(node: Node, order: Order) -> None:
+def served(node: Node, order: ServeGroups) -> str:
+    """Have groups served; return where ranks of other nodes reach the node."""
     node.notebook.link.order(order)
-    assert node.notebook.next() == Obeyed(order.number)
+    answer = node.notebook.next()
+    assert isinstance(answer, Serving)
+    assert answer.number == order.number
+    return answer.address
 
 
 def test_the_store_is_served_and_not_begun_again_by_an_order_that_comes_again(node: Node) -> None:
     first, second = node.home.store_socket(1), node.home.store_socket(2)
-    obeyed(node, ServeStore(5, 1))
+    served(node, ServeGroups(5, 1))
     client = StoreClient(first)
     client.ask("set", "key", b"value")
-    obeyed(node, ServeStore(5, 1))
+    served(node, ServeGroups(5, 1))
     assert client.ask("wait", ["key"], 0.0) == [b"value"]
     again = StoreClient(first)
     assert again.ask("check", ["key"])
-    obeyed(node, ServeStore(6, 2))
+    served(node, ServeGroups(6, 2))
     with pytest.raises(ConnectionError):
         client.ask("check", ["key"])
     with pytest.raises(OSError, match=r"No such file"):
@@ -381,14 +387,14 @@ def test_the_store_is_served_and_not_begun_again_by_an_order_that_comes_again(no
 def test_a_store_that_another_daemon_has_left_behind_is_removed(node: Node) -> None:
     left = node.home.store_socket(1)
     left.touch()
-    obeyed(node, ServeStore(5, 2))
+    served(node, ServeGroups(5, 2))
     assert not left.exists()
     assert node.home.store_socket(2).is_socket()
 
 
 def test_a_store_that_waits_holds_nobody_up(node: Node) -> None:
     path = node.home.store_socket(1)
-    obeyed(node, ServeStore(5, 1))
+    served(node, ServeGroups(5, 1))
     waiting = StoreClient(path)
     store.send(waiting.socket, ["wait", ["late"], 600.0])
     assert node.obeys()
@@ -401,24 +407,32 @@ def test_a_store_that_waits_holds_nobody_up(node: Node) -> None:
 
 def test_a_store_that_cannot_be_served_is_told_in_words(node: Node) -> None:
     node.home.store_socket(9).mkdir()
-    node.notebook.link.order(ServeStore(5, 9))
+    node.notebook.link.order(ServeGroups(5, 9))
     answer = node.notebook.next()
     assert isinstance(answer, Failed)
     assert (answer.number, "Is a directory" in answer.why) == (5, True)
-    obeyed(node, ServeStore(6, 1))
+    served(node, ServeGroups(6, 1))
     client = StoreClient(node.home.store_socket(1))
     assert client.ask("count") == 0
     client.close()
-    node.notebook.link.order(ServeStore(7, 9))
+    node.notebook.link.order(ServeGroups(7, 9))
     assert isinstance(node.notebook.next(), Failed)
     node.notebook.link.close()
-    assert node.comes().reported(NodeHello).store == 0, "the one before it was ended"
+    assert node.comes().reported(NodeHello).generation == 0, "the one before it was ended"
 
 
-def test_the_next_notebook_is_told_which_store_is_served(node: Node) -> None:
-    obeyed(node, ServeStore(5, 1))
+def test_the_next_notebook_is_told_what_is_served(node: Node) -> None:
+    address = served(node, ServeGroups(5, 1, address="tcp://127.0.0.1:*"))
     node.notebook.link.close()
-    assert node.comes().reported(NodeHello).store == 1
+    hello = node.comes().reported(NodeHello)
+    assert (hello.generation, hello.address) == (1, address)
+
+
+def test_a_wait_in_the_store_ends_in_time(node: Node) -> None:
+    served(node, ServeGroups(5, 1))
+    client = StoreClient(node.home.store_socket(1))
+    assert client.ask("wait", ["never"], 0.05) is None
+    client.close()
 
 
 def _start(node: Node, number: int) -> None:
@@ -473,6 +487,7 @@ def _zygote(node: Node) -> None:
         ("go_on", _order),
         ("_hear_zygote", _zygote),
         ("_tell_status", _visit),
+        ("serve", _order),
     ],
     ids=lambda it: it if isinstance(it, str) else "",
 )

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
-import io
 import os
 import socket
 import stat
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -18,9 +15,9 @@ from typing import Any
 import psutil
 import pytest
 
-from nbcomm.node.store import StoreServer, receive, receive_name, send
+from nbcomm.node.store import Store, StoreServer, receive, receive_name, send
 
-from .served import await_that
+from .loops import ServedStore
 
 PATIENCE = 30.0
 
@@ -45,16 +42,25 @@ class Client:
         return self.end()
 
 
-class ServerThatSaysWhenItWaits(StoreServer):
-    """A server that tells when a client has come to wait for a key."""
+class StoreThatSaysWhenItWaits(Store):
+    """A store that tells when a client has come to wait for a key."""
+
+    def __init__(self) -> None:
+        self.waited_for = threading.Semaphore(0)
+        super().__init__()
+
+    def _settle(self, *args: Any) -> None:
+        super()._settle(*args)
+        self.waited_for.release()
+
+
+class Server(ServedStore):
+    """A server of such a store."""
 
     def __init__(self, path: Path) -> None:
-        self.waited_for = threading.Semaphore(0)
-        super().__init__(path)
-
-    def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
-        self.waited_for.release()
-        return super()._do_wait(keys, timeout)
+        made = StoreThatSaysWhenItWaits()
+        self.waited_for = made.waited_for
+        super().__init__(path, made)
 
 
 @pytest.fixture
@@ -63,14 +69,14 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def server(path: Path) -> Iterator[ServerThatSaysWhenItWaits]:
-    made = ServerThatSaysWhenItWaits(path)
+def server(path: Path) -> Iterator[Server]:
+    made = Server(path)
     yield made
     made.close()
 
 
 @pytest.fixture
-def client(server: StoreServer, path: Path) -> Iterator[Client]:
+def client(server: Server, path: Path) -> Iterator[Client]:
     made = Client(path)
     yield made
     made.socket.close()
@@ -102,7 +108,7 @@ def test_values_may_be_large(client: Client) -> None:
 @pytest.mark.parametrize(
     "by", [("set", "late", b"bird"), ("append", "late", b"bird"), ("compare_set", "late", b"", b"bird")]
 )
-def test_waiting_ends_when_the_key_is_there(server: ServerThatSaysWhenItWaits, path: Path, by: tuple[Any, ...]) -> None:
+def test_waiting_ends_when_the_key_is_there(server: Server, path: Path, by: tuple[Any, ...]) -> None:
     waiting, setting = [Client(path) for _ in range(5)], Client(path)
     for one in waiting:
         one.begin("wait", ["late"], 600.0)
@@ -111,7 +117,7 @@ def test_waiting_ends_when_the_key_is_there(server: ServerThatSaysWhenItWaits, p
     assert [one.end() for one in waiting] == [[b"bird"]] * 5
 
 
-def test_a_sum_ends_waiting_too(server: ServerThatSaysWhenItWaits, path: Path) -> None:
+def test_a_sum_ends_waiting_too(server: Server, path: Path) -> None:
     waiting, adding = Client(path), Client(path)
     waiting.begin("wait", ["n"], 600.0)
     assert server.waited_for.acquire(timeout=PATIENCE)
@@ -125,33 +131,31 @@ def test_waiting_for_what_does_not_come_ends_in_time(client: Client) -> None:
     assert time.monotonic() - began >= 0.2
 
 
-def test_a_server_that_closes_frees_who_waits_and_ends_its_threads(path: Path) -> None:
-    before = set(threading.enumerate())
-    server = ServerThatSaysWhenItWaits(path)
+def test_a_server_that_closes_frees_who_waits(path: Path) -> None:
+    server = Server(path)
     clients = [Client(path) for _ in range(3)]
     for one in clients[:2]:
         one.begin("wait", ["never"], 600.0)
         assert server.waited_for.acquire(timeout=PATIENCE)
     clients[2].ask("count")
-    started = set(threading.enumerate()) - before
     server.close()
     for one in clients:
         with pytest.raises(ConnectionError):
             one.end()
     assert not path.exists()
-    for thread in started:  # those that waited in the server are among them
-        thread.join(PATIENCE)
-    assert not [thread for thread in started if thread.is_alive()]
+    assert server.store.due == float("inf")
 
 
-def test_a_server_closes_twice(path: Path) -> None:
-    server = StoreServer(path)
+def test_a_server_closes_twice_and_leaves_no_descriptor(path: Path) -> None:
+    before = psutil.Process().num_fds()
+    server = StoreServer(path, Store())
     server.close()
     server.close()
+    assert psutil.Process().num_fds() == before
 
 
 def test_who_comes_to_a_closed_server_is_not_served(path: Path) -> None:
-    server = StoreServer(path)
+    server = StoreServer(path, Store())
     late = socket.socket(socket.AF_UNIX)
     late.settimeout(PATIENCE)
     late.connect(os.fspath(path))
@@ -160,6 +164,43 @@ def test_who_comes_to_a_closed_server_is_not_served(path: Path) -> None:
         send(late, ["count"])
         receive(late)
     late.close()
+
+
+def test_who_goes_while_it_waits_is_forgotten(server: Server, path: Path) -> None:
+    waiting, other = Client(path), Client(path)
+    waiting.begin("wait", ["late"], 600.0)
+    assert server.waited_for.acquire(timeout=PATIENCE)
+    waiting.socket.close()
+    while server.clients() > 1:
+        time.sleep(0.001)
+    assert server.call(lambda: server.store.due) == float("inf")
+    other.ask("set", "late", b"bird")
+    assert other.ask("check", ["late"])
+
+
+def test_who_reads_nothing_makes_no_other_wait(client: Client, path: Path) -> None:
+    stopped, value = Client(path), os.urandom(5 << 20)
+    client.ask("set", "large", value)
+    for _ in range(3):
+        stopped.begin("wait", ["large"], 0.0)
+    assert client.ask("add", "n", 1) == 1
+    assert [stopped.end() for _ in range(3)] == [[value]] * 3
+
+
+def test_a_request_may_come_in_parts_and_several_at_once(path: Path, client: Client) -> None:
+    pair = [_sent(["add", "n", 1]), _sent(["add", "n", 2])]
+    for byte in pair[0]:
+        client.socket.sendall(bytes([byte]))
+    assert client.end() == 1
+    client.socket.sendall(b"".join(pair))
+    assert [client.end(), client.end()] == [2, 4]
+
+
+def _sent(request: Any) -> bytes:
+    near, far = socket.socketpair()
+    with near, far:
+        send(near, request)
+        return far.recv(1 << 16)
 
 
 @pytest.mark.parametrize(
@@ -195,7 +236,7 @@ def test_what_cannot_be_done_ends_its_own_connection_only(client: Client, path: 
     with pytest.raises(ConnectionError):
         other.end()
     assert client.ask("wait", ["word"], 0.0) == [b"no number"]
-    assert Client(path).ask("count") == 1, "no lock is held"
+    assert Client(path).ask("count") == 1
 
 
 def test_a_length_that_lies_takes_no_memory(client: Client, path: Path) -> None:
@@ -219,32 +260,17 @@ def test_a_server_that_has_no_descriptor_left_serves_later(path: Path, monkeypat
         return plain(listener)
 
     monkeypatch.setattr(socket.socket, "accept", accept)
-    server = StoreServer(path)
+    server = Server(path)
     assert Client(path).ask("count") == 0
     assert left == [0]
     server.close()
-
-
-def test_a_client_without_a_thread_learns_of_it(
-    server: StoreServer, client: Client, path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def keep(*_: object, **__: object) -> None:
-        raise RuntimeError("can't start new thread")
-
-    client.ask("count")
-    with monkeypatch.context() as patch:
-        patch.setattr("nbcomm.node.store.keep", keep)
-        with pytest.raises(ConnectionError):
-            Client(path)
-    assert client.ask("count") == 0
-    assert Client(path).ask("count") == 0
 
 
 def test_what_a_killed_server_left_is_no_obstacle(path: Path) -> None:
     for name in (path, path.with_suffix(".part")):
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(os.fspath(name))  # its file outlives it
-    server = StoreServer(path)
+    server = Server(path)
     assert Client(path).ask("count") == 0
     assert stat.S_ISSOCK(path.stat().st_mode)
     assert not path.with_suffix(".part").exists()
@@ -252,27 +278,7 @@ def test_what_a_killed_server_left_is_no_obstacle(path: Path) -> None:
 
 
 def test_a_socket_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
-    before = set(threading.enumerate())
+    before = psutil.Process().num_fds()
     with pytest.raises(FileNotFoundError):
-        StoreServer(tmp_path / "nowhere" / "store.sock")
-    assert not set(threading.enumerate()) - before
-
-
-def test_a_thread_that_ends_is_started_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    errors = io.StringIO()  # not capsys: who reads that while the thread writes may lose what it writes
-    monkeypatch.setattr(sys, "stderr", errors)
-    before = set(threading.enumerate())  # the thread of a server that an earlier test has closed may end only now
-    server = StoreServer(path)
-    first = Client(path)
-    assert first.ask("count") == 0  # the thread is at its work
-    first.socket.close()
-    (thread,) = [each for each in set(threading.enumerate()) - before if each.name == "nbcomm-store"]
-    # SystemExit, for that passes every guard against exceptions; it is raised at the thread's next step of Python.
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(SystemExit))
-    with socket.socket(socket.AF_UNIX) as visitor:
-        visitor.connect(os.fspath(path))  # wakes it
-        await_that(lambda: "SystemExit" in errors.getvalue(), "the thread does not end")
-    client = Client(path)
-    assert client.ask("add", "n", 1) == 1
-    client.socket.close()
-    server.close()
+        StoreServer(tmp_path / "nowhere" / "store.sock", Store())
+    assert psutil.Process().num_fds() == before

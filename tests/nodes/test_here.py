@@ -10,6 +10,7 @@ from collections.abc import Iterator
 import psutil
 import pytest
 
+from nbcomm.board_pages import page_of
 from nbcomm.node.peers import listener_at
 from nbcomm.world_dir import WorldDir
 
@@ -175,7 +176,8 @@ def test_calls_may_be_compared_within_each_node_only(two: Notebook) -> None:
         said = two.run(
             "fast = registry.current('fast')\nfor node in fast._processes.nodes: print(node.told.home)"
         ).lines
-        assert not any(WorldDir(path).mirror_socket.exists() for path in said)
+        pages = [[page_of(WorldDir(path).board, rank).exists() for rank in range(4)] for path in said]
+        assert pages == [[True, True, False, False], [False, False, True, True]], "no copies"
         code = "%%distributed --world fast\nall_reduce(rank), all_reduce(torch.ones(2)).sum().item()"
         assert two.run(code).text == "[0-3] (6, 8.0)\n"
         error = two.run(

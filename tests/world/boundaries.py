@@ -352,7 +352,6 @@ TABLE = (
                 "tests/panel/test_panel.py::test_a_burst_whose_end_cannot_be_sent_is_sent_a_moment_later",
             ),
             ("rank", "link", NOTHING, "tests/world/test_threads.py::test_a_rank_that_has_lost_its_link_makes_another"),
-            ("daemon", "store", NOTHING, "tests/node/test_store.py::test_a_thread_that_ends_is_started_again"),
             (
                 "rank",
                 "lane",
@@ -516,22 +515,16 @@ TABLE = (
                     ("what the notebook is to know", "daemon:Daemon._tell", _TRIED),
                     ("a start", "starts:Starts.go_on", _TRIED),
                     ("a connection", "daemon:Daemon._tell_status", _TRIED),
+                    ("what the groups need", "rendezvous:Rendezvous.serve", _TRIED),
                     ("starting a zygote", "zygote:Zygote.start", _ZYGOTE),
                 )
             ),
             (
-                "the way to the store failed",
+                "what a rank of another node has said could not be done",
                 "daemon",
-                "nbcomm.node.store_relay:StoreDoor._take",
+                "nbcomm.node.page_copies:PageCopies.write",
                 NOTHING,
-                "node/test_store_relay.py::test_a_way_that_fails_over_one_word_goes_on",
-            ),
-            (
-                "the copies of pages failed",
-                "daemon",
-                "nbcomm.node.mirror:Mirror._hear",
-                NOTHING,
-                "node/test_mirror.py::test_nothing_is_written_beside_the_page",
+                "node/test_rendezvous.py::test_what_a_rank_says_and_cannot_be_done_is_logged_and_holds_up_nobody",
             ),
         )
     ),

@@ -140,10 +140,10 @@ def test_a_rank_whose_event_loop_is_kept_is_named(four: Notebook, tmp_path: Path
 
 def test_nobody_waits_for_a_rank_that_could_not_make_a_group(four: Notebook) -> None:
     broken = (
-        "from nbcomm.rank.groups.rendezvous import UnixStore\nplain = UnixStore.set\n"
+        "from nbcomm.rank.groups.rendezvous import StoreClient\nplain = StoreClient.set\n"
         "def set_once(self, key, value):\n"
-        "    UnixStore.set = plain\n    raise OSError(24, 'Too many open files')\n"
-        "UnixStore.set = set_once"
+        "    StoreClient.set = plain\n    raise OSError(24, 'Too many open files')\n"
+        "StoreClient.set = set_once"
     )
     four.run(f"%%distributed -r 1\nexec({broken!r}, {{}})")
     cell = four.run("%%distributed\nimport torch.distributed as dist\ndist.new_group([0, 1]);", fails=True)

@@ -80,13 +80,6 @@ class Children:
         """Return all that is known: those that live, and the last end of each key that has no other process since."""
         return [*self.living(), *(report for pair in self._ended.values() for report in pair)]
 
-    def rank_of(self, pid: int) -> int | None:
-        """Return the rank that a process is; None if it is none. Any thread may ask."""
-        for started in self.living():
-            if started.pid == pid:
-                return rank_of(started.key)
-        return None
-
     def forget_unsaid(self) -> None:
         """Keep no longer what ranks had not said when they died: it was heard."""
         for key, (started, ended) in self._ended.items():

@@ -141,12 +141,12 @@ class Generations:
     @property
     def lost(self) -> bool:
         """Whether the store of the present generation is lost, with the daemon that served it."""
-        return self._nodes.store != self.number
+        return self._nodes.rendezvous.generation != self.number
 
     def order(self) -> PendingRequest:
         """Tell every living rank to form the present generation; return the request, unanswered."""
         roster = self._roster
-        self._nodes.serve_store(self.number)
+        self._nodes.rendezvous.serve(self.number)
         ahead = self._nodes.compare_clocks()
         living = [place for place in roster.places if place.rank not in roster.dead]
         if not living:
@@ -171,20 +171,22 @@ class Generations:
             newcomers=rank_lists.written(sorted(self.newcomers)),
             plain=self.plain,
             nodes=self._nodes.numbers(self._roster.ranks),
+            store=self._nodes.rendezvous.store,
+            listeners=self._nodes.rendezvous.listeners(),
         )
 
     def look_for_store(self) -> None:
-        """If the node has another daemon, let it serve a new, empty store where the last one did; any thread may call.
+        """If a node has another daemon, let it serve what the last one did, an empty store, too; any thread may call.
 
         Groups that are formed miss nothing there, and ranks connect to it before they form another one. Where they form
         groups now, some may have met in the last one: then all begin again, see `form`. NCCL's groups exchange ids in
-        the store at their first call, one rank for all, so they are formed again. So are those of several nodes.
+        the store at their first call, one rank for all, so they are formed again.
         """
         with self._storing:
-            if self.number > 0 and not self._forming and self.lost:
-                self._lost = True
-                nccl = any("nccl" in place.backend for place in self._roster.places)
-                if nccl or not self._nodes.serve_store_again(self.number):
+            if self.number > 0 and not self._forming:
+                self._lost |= self.lost
+                nccl = self.lost and any("nccl" in place.backend for place in self._roster.places)
+                if nccl or not self._nodes.rendezvous.serve_again(self.number):
                     self.stale = True
 
     def abort(self, request: PendingRequest, error: str, text: str, culprits: Iterable[int] = ()) -> None:
@@ -230,11 +232,11 @@ class Generations:
             StateError: a rank could not form them; they stay stale.
         """
         self._lost = False
+        if not self.due:
+            self.look_for_store()
         if self.due and self._roster.living:
             self.stale = True
             self.form(partial(self._await, given_up=given_up))
-        else:
-            self.look_for_store()
 
     def _await(self, request: PendingRequest, given_up: Callable[[], bool]) -> None:
         deadline = time.monotonic() + _PATIENCE

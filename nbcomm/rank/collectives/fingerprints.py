@@ -27,8 +27,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ...board_pages import PAGE, PLACE, PLACES, PLACES_AT, SLOT, SLOTS, make_page, page_of
+from ...protocol import Listener
 from ...world_dir import HOME_VARIABLE, WorldDir
-from .mirror_end import MirrorEnd
+from .page_replication import Connect, PageReplication
 
 _WORDS = SLOT // 8
 _RING = SLOTS * _WORDS
@@ -111,21 +112,20 @@ class Pages(dict[int, memoryview]):
 
 
 class FingerprintBoard:
-    """This rank's page, and those of the other ranks: those on other nodes are copies, see `MirrorEnd`.
+    """This rank's page, and those of the other ranks: those on other nodes are copies, see `PageReplication`.
 
     Args:
         folder: where the pages are; private to the user.
         rank: the owner of this page; an existing page is replaced.
-        mirror: has this page copied to other nodes.
 
     Attributes:
         shown: the other ranks of this node see this page.
     """
 
-    def __init__(self, folder: Path, rank: int, mirror: MirrorEnd | None = None) -> None:
+    def __init__(self, folder: Path, rank: int) -> None:
         self._folder = folder
         self._rank = rank
-        self._mirror = mirror
+        self._replication = PageReplication()
         self._far: dict[int, int] = {}  # the nodes of the ranks on other ones
         self._far_nodes: tuple[int, ...] = ()
         self.shown = False
@@ -146,10 +146,13 @@ class FingerprintBoard:
         """
         self._take(mmap.mmap(-1, PAGE))
         self._far_nodes = ()
-        if self._mirror is not None:
-            self._mirror.leave()
+        self._replication.leave()
         with suppress(BufferError):  # a thread that no longer exists was reading a page
             self.leave()
+
+    def replicate(self, generation: int, listeners: Sequence[Listener], connect: Connect | None) -> None:
+        """Have this page copied to other nodes from now on; see `PageReplication.begin`."""
+        self._replication.begin(generation, listeners, connect)
 
     def meet(self, ranks: Iterable[int], nodes: Sequence[int] = ()) -> None:
         """Compare with the pages of these ranks from now on; what is not there is not compared.
@@ -161,8 +164,6 @@ class FingerprintBoard:
         self.leave()
         self._far = {rank: node for rank, node in enumerate(nodes) if node != nodes[self._rank]}
         self._far_nodes = tuple(sorted({self._far[rank] for rank in ranks if rank in self._far}))
-        if self._mirror is not None:
-            self._mirror.begin()
         self.shown = page_of(self._folder, self._rank).exists()  # a system may clear such folders at any time
         for rank in ranks:
             if rank == self._rank:
@@ -199,7 +200,7 @@ class FingerprintBoard:
         """Return whether a rank sees this page, or a copy of it."""
         if rank not in self._far:
             return self.shown
-        return self._mirror is not None and self._mirror.works and rank in self._peers
+        return self._replication.works(self._far[rank]) and rank in self._peers
 
     def compare(self, ring: int, group: int, position: int, said: Fingerprint, pages: Pages) -> Sequence[int]:
         """Write what this rank is about to do, and return the peers that do something else at this position.
@@ -218,8 +219,8 @@ class FingerprintBoard:
         start = at * 8 + 8
         self._bytes[start : start + len(block)] = block
         self._words[at] = word
-        if pages.far and self._mirror is not None:  # the copies must be there before this rank reads
-            self._mirror.show(pages.far, at * 8, word, block, wait=True)
+        if pages.far:  # the copies must be there before this rank reads
+            self._replication.show(pages.far, at * 8, word, block, wait=True)
         different = None
         try:
             for peer, page in pages.items():
@@ -265,8 +266,8 @@ class FingerprintBoard:
         for start, is_its in ((at, self._words[at] >> 32 == tag), (place, self._words[place] == tag)):
             if is_its:
                 self._words[start] = 0
-                if self._far_nodes and self._mirror is not None:
-                    self._mirror.show(self._far_nodes, start * 8, 0, b"", wait=False)
+                if self._far_nodes:
+                    self._replication.show(self._far_nodes, start * 8, 0, b"", wait=False)
 
     def number(self, peer: int, ring: int, group: int, position: int) -> int | None:
         """Return the number of what a peer does at a position; None if it does nothing there."""
@@ -290,8 +291,8 @@ class FingerprintBoard:
         start = PLACES_AT + (group + position) % PLACES * PLACE + 8
         self._bytes[start : start + len(where)] = where
         self._words[start // 8 - 1] = word = (group + position * _SPREAD) & _MASK
-        if self._far_nodes and self._mirror is not None:
-            self._mirror.show(self._far_nodes, start - 8, word, where, wait=False)
+        if self._far_nodes:
+            self._replication.show(self._far_nodes, start - 8, word, where, wait=False)
 
     def place_of(self, peer: int, group: int, position: int) -> str | None:
         """Return what a peer's cell called at a position; None if it has not written it yet, or is far ahead."""

@@ -7,6 +7,8 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+import torch.distributed as dist
+
 from ...torch_internals.c10d import hash_of
 from ..collectives import call_site, signatures
 from ..collectives.fingerprints import LONGEST, Pages, entry, words_of
@@ -186,16 +188,25 @@ class CallComparison:
         other, tag = to
         lane = self._lane_of(kind, other, tag)
         where = where or call_site.here(self._hub.record.scope())
-        if kind == "send" and (board is None or not board.is_shown_to(other)):  # for who receives from anyone
-            self.store.set(_announced(lane, seq), said.words)
-        if board is None:
-            return where
-        board.put_place(lane, seq, where.block)
-        seen = self.pages.of(other, board.node_of(other))
-        if board.compare(1, lane, seq, said, seen) and self.settle(seq, said, [other], lane):
-            heard = board.hear(1, lane, seq, [other], self._hub.ended)
-            raise self._hub.mismatch(self._members, number, {me: (said.words, words_of(where.block) or ""), **heard})
+        if board is not None:
+            board.put_place(lane, seq, where.block)
+            seen = self.pages.of(other, board.node_of(other))
+            if board.compare(1, lane, seq, said, seen) and self.settle(seq, said, [other], lane):
+                heard = board.hear(1, lane, seq, [other], self._hub.ended)
+                raise self._hub.mismatch(
+                    self._members, number, {me: (said.words, words_of(where.block) or ""), **heard}
+                )
+        if kind == "send" and (board is None or not board.is_shown_to(other)):
+            self._announce(lane, seq, said.words)
         return where
+
+    def _announce(self, lane: int, seq: int, words: str) -> None:
+        """Announce a message in the store, for who receives from anyone and does not see this rank's page."""
+        try:
+            self.store.set(_announced(lane, seq), words)
+        except dist.DistNetworkError:  # who receives from this rank by name needs no store, which may have ended
+            if self._hub.ended():
+                raise
 
     def take_back_message(self, member: int, tag: int, seq: int) -> None:
         """Take back what this rank was about to receive."""

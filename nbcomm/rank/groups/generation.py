@@ -29,7 +29,7 @@ from ..collectives.fingerprints import FingerprintBoard, entry, words_of
 from ..collectives.flight_recorder import NEW_GROUP, FlightRecorder
 from ..collectives.stuck import StuckDetector
 from .process_group import RankGroup
-from .rendezvous import UnixStore
+from .rendezvous import StoreClient
 
 _LOST_PEER = re.compile(
     r"closed by peer|[Cc]onnection (reset|refused|closed|was closed)|[Bb]roken pipe|[Ss]ocket (closed|is not)|"
@@ -71,7 +71,7 @@ class Generation:
         """Why the groups are torch's own; empty if they are nbcomm's. The notebook decides, for all ranks alike."""
         self._tell = tell
         self._run: int | None = None
-        self._store: UnixStore | None = None
+        self._store: StoreClient | None = None
         self._groups: list[RankGroup] = []
         self._broken: BaseException | None = None
         self.told = 0.0

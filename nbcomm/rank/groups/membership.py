@@ -15,7 +15,7 @@ from ...protocol import rank_lists
 from ...torch_internals import process_groups
 
 if TYPE_CHECKING:
-    from .rendezvous import UnixStore
+    from .rendezvous import StoreClient
 
 _KEY = "nbcomm/groups/"
 
@@ -27,7 +27,7 @@ class Groups(msgspec.Struct, array_like=True, frozen=True):
     named: dict[str, tuple[str, str]]
 
 
-def hold(store: UnixStore, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
+def hold(store: StoreClient, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
     """Write which groups this rank has, and read those of all writers.
 
     Args:

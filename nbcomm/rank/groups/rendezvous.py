@@ -1,31 +1,26 @@
 """A rank's client of the store in which the ranks of a process group meet; see `nbcomm.node.store`.
 
-Each rank is a client. It opens a connection per simultaneous call, because torch calls a store from several threads at
-once and a ``wait`` may last long.
+Each rank is a client: at a Unix socket of its node's daemon, or, if another node has the store, at that one's listener,
+by its own key. It opens a connection per simultaneous call, because torch calls a store from several threads at once
+and a ``wait`` may last long.
 
 If the daemon ends, the next one serves an empty store in the same place. Groups that are formed miss nothing there. But
 ranks that meet must all meet in one store: one that wrote to the last store and reads from the next one would wait for
 ever. So a client keeps to the store that it has found, and fails if another one is there, until it is told that
-something new begins (`UnixStore.settle`). Those that began before fail, which ends the wait of those that began later.
+something new begins (`StoreClient.settle`). What began before fails, which ends the wait of what began later.
 """
 
 from __future__ import annotations
 
-import os
-import socket
 import time
 from collections import deque
 from contextlib import suppress
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
 
-from ...node.store import receive, receive_name, send
-
-_RETRY = 0.002
-"""Seconds between two tries to reach a server that is not up yet."""
+from .store_ways import StoreWay, WayToStore
 
 _REPLACED = 30.0
 """Seconds in which a server that has ended is replaced: the notebook starts another daemon."""
@@ -34,10 +29,10 @@ _REPLACED = 30.0
 class _Connections:
     """A client's connections to one server, until it is released. No lock: it might be held where a cell forks."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._idle: deque[socket.socket] = deque()
-        self._open: set[socket.socket] = set()
+    def __init__(self, way: WayToStore) -> None:
+        self._way = way
+        self._idle: deque[StoreWay] = deque()
+        self._open: set[StoreWay] = set()
         self._server = b""
         self._has_formed = False
         self._begun = False
@@ -62,10 +57,10 @@ class _Connections:
             except OSError as error:
                 late = time.monotonic() - began > min(patience, _REPLACED)
                 if self._begun or not self._has_formed or self._over or late:
-                    message = f"The store at {self._path} is gone: {error}"
+                    message = f"The store at {self._way.where} is gone: {error}"
                     raise dist.DistNetworkError(message) from None
             # The server was about to end when `settle` looked; nothing that was said since then is lost.
-            time.sleep(_RETRY)
+            time.sleep(self._way.pause)
             self.settle(meets=True)
         self._begun = True
         if self._over:  # `end` may have looked already
@@ -74,42 +69,46 @@ class _Connections:
 
     def _ask(self, request: tuple[Any, ...], patience: float) -> Any:
         try:
-            connection, fresh = self._idle.pop(), False
+            connection = self._idle.pop()
         except IndexError:
-            connection, fresh = socket.socket(socket.AF_UNIX), True
-            self._open.add(connection)
+            connection = self._connect(patience)
         try:
-            if fresh:
-                self._connect(connection, patience)
-            send(connection, request)
-            reply = receive(connection)
+            reply = connection.ask(request)
         except BaseException:
             self._drop(connection)
             raise
         self._idle.append(connection)
         return reply
 
-    def _connect(self, connection: socket.socket, patience: float) -> None:
+    def _connect(self, patience: float) -> StoreWay:
         began = time.monotonic()
         while not self._over:
-            waited = time.monotonic() - began
+            connection = self._way.make()
+            self._open.add(connection)
             try:
-                connection.connect(os.fspath(self._path))
-            except FileNotFoundError:
-                if self._server:
-                    raise
-                if waited > patience:  # the node is told to serve before the ranks are told to meet, but may be late
-                    raise dist.DistStoreError(f"No store started at {self._path} within {patience:g} s.") from None
-                time.sleep(_RETRY)
-            except ConnectionRefusedError:  # the daemon that served has ended, and its file is left
-                if self._server or not self._has_formed or waited > min(patience, _REPLACED):
-                    raise
-                time.sleep(_RETRY)
+                self._keep_to(connection.meet())
+                if self._over:  # also if `end` found it before it was connected, and so could not end it
+                    break
+            except BaseException as error:  # noqa: BLE001 - raised again, unless a server may still come
+                self._drop(connection)
+                self._may_come(error, time.monotonic() - began, patience)
+                time.sleep(self._way.pause)
             else:
-                self._keep_to(receive_name(connection))
-                break
-        if self._over:  # also if `end` found it before it was connected, and so could not shut it
-            raise dist.DistNetworkError(f"The store at {self._path} is closed.")
+                return connection
+        raise dist.DistNetworkError(f"The store at {self._way.where} is closed.")
+
+    def _may_come(self, error: BaseException, waited: float, patience: float) -> None:
+        """Raise unless a server may still come."""
+        if isinstance(error, FileNotFoundError) and not self._server:
+            if waited > patience:  # the node is told to serve before the ranks are told to meet, but may be late
+                raise dist.DistStoreError(f"No store started at {self._way.where} within {patience:g} s.") from None
+        elif (
+            not isinstance(error, ConnectionRefusedError)  # the daemon that served has ended, and its file is left
+            or self._server
+            or not self._has_formed
+            or waited > min(patience, _REPLACED)
+        ):
+            raise error
 
     def _keep_to(self, server: bytes) -> None:
         if self._server not in {b"", server}:
@@ -117,14 +116,14 @@ class _Connections:
         self._server = server
 
     def settle(self, *, meets: bool) -> None:
-        """Accept another process that serves there now; where none does, wait for it; see `UnixStore.settle`."""
+        """Accept another process that serves there now; where none does, wait for it; see `StoreClient.settle`."""
         self._begun = not meets
         self._has_formed = True  # before, the groups are formed elsewhere if the server ends
         alive = []
         with suppress(IndexError):
             while True:
                 connection = self._idle.pop()
-                if _lives(connection):
+                if connection.lives():
                     alive.append(connection)
                 else:
                     self._drop(connection)
@@ -134,7 +133,7 @@ class _Connections:
         if self._over:  # `end` may have looked already
             self.rest()
 
-    def _drop(self, connection: socket.socket) -> None:
+    def _drop(self, connection: StoreWay) -> None:
         self._open.discard(connection)
         connection.close()
 
@@ -149,41 +148,29 @@ class _Connections:
         self._over = True
         self.rest()
         for connection in list(self._open):
-            with suppress(OSError):  # it was closed a moment ago
-                connection.shutdown(socket.SHUT_RDWR)
-
-
-def _lives(connection: socket.socket) -> bool:
-    """Tell whether the other end of an idle connection is still there; it has nothing to say."""
-    try:
-        connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass
-    return False
+            connection.free()
 
 
 # ruff: noqa: D102 - the methods below are torch.distributed.Store's, documented there
 
 
-class UnixStore(dist.Store):  # type: ignore[name-defined,misc]  # torch has no types for it
+class StoreClient(dist.Store):  # type: ignore[name-defined,misc]  # torch has no types for it
     """A client of `StoreServer`, with torch's interface.
 
     Args:
-        path: the server's socket; the server may still be starting.
+        way: leads to the server, which may still be starting.
         timeout: seconds to wait for the server, and that `get` and `wait` wait for a key.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(self, way: WayToStore, timeout: float) -> None:
         super().__init__()
         self._seconds = timeout
-        self._connections = _Connections(path)
+        self._connections = _Connections(way)
 
-    def retarget(self, path: Path) -> None:
-        """Use the server at another socket from now on: all holders of this store then meet there."""
+    def retarget(self, way: WayToStore) -> None:
+        """Use another server from now on: all holders of this store then meet there."""
         self.abort()
-        self._connections = _Connections(path)
+        self._connections = _Connections(way)
 
     def settle(self, *, meets: bool) -> None:
         """Begin something new: if another daemon serves the store now, go on there.

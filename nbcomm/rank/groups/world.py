@@ -22,18 +22,20 @@ import torch.distributed as dist
 
 from ... import errors
 from ...comm import Communicator, lending
+from ...node.dealers import Outward
 from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
 from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
 from ...torch_internals.check import self_check
+from ...world_info import LinkInfo
 from ..clock import clock
 from ..collectives.fingerprints import FingerprintBoard, in_child
-from ..collectives.mirror_end import MirrorEnd
 from . import selftest
 from .environment import interface_of, seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
 from .membership import Groups, hold, without
 from .process_group import RankGroup
-from .rendezvous import UnixStore
+from .rendezvous import StoreClient
+from .store_ways import FarWay, UnixWay, WayToStore
 
 _WORLD = "0"
 """Torch's name of the first group that is made; after it was destroyed, it is made again."""
@@ -46,7 +48,7 @@ class World(Generation):
     Args:
         store_socket: returns the socket at which the ranks of a generation meet.
         board: the directory of the pages on which the ranks of this node compare their calls.
-        mirror: the socket at which the daemon of this node takes what goes to other nodes' copies of the page.
+        info: has this rank's own keys, for other nodes.
         tell: sends a message to the notebook; None if there is none.
         scope: the namespace of the cells.
     """
@@ -55,14 +57,14 @@ class World(Generation):
         self,
         store_socket: Callable[[int], Path],
         board: Path,
-        mirror: Path,
+        info: LinkInfo,
         tell: Callable[[Mismatch], object] | None = None,
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         super().__init__(tell, scope)
         self._store_socket = store_socket
         self._board_folder = board
-        self._mirror = mirror
+        self._outward = Outward(info)
         self._absent: tuple[int, ...] = ()
         self._environment: dict[str, str] = {}
         self._inits = 0
@@ -118,8 +120,8 @@ class World(Generation):
         self.plain = order.plain
         if not self.plain and (why := self_check(self.gloo)):
             raise errors.SelfTestError(why)
-        self._store = UnixStore(self._store_socket(order.generation), order.timeout)
-        self.board = FingerprintBoard(self._board_folder, place.rank, MirrorEnd(self._mirror))
+        self._store = StoreClient(self._way_to_store(order), order.timeout)
+        self.board = FingerprintBoard(self._board_folder, place.rank)
         self._patches.callback(lending.lend(lambda: not self.replaced, "This cell"))
         if self.plain:
             self._patches.enter_context(self.gloo.following_torch())
@@ -216,7 +218,7 @@ class World(Generation):
         self._end_generation(order)
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
-        self._store.retarget(self._store_socket(order.generation))
+        self._store.retarget(self._way_to_store(order))
         self.record.forget()
         if self.replaced or (self.plain and dist.is_initialized()):
             lending.destroy_world()
@@ -280,9 +282,18 @@ class World(Generation):
             if not without(census, name, members):
                 process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
+    def _way_to_store(self, order: FormGroups) -> WayToStore:
+        """Return the way to the store of a generation: it may be on another node."""
+        if order.nodes and order.nodes[order.place.rank] != order.store:
+            (there,) = (listener for listener in order.listeners if listener.node == order.store)
+            return FarWay(self._outward.open(), there, order.generation)
+        return UnixWay(self._store_socket(order.generation))
+
     def _meet_board(self, order: FormGroups) -> None:
         if self.board is not None:
             absent = set(self._absent)
+            there = [other for other in order.listeners if other.node != order.nodes[self.rank]]
+            self.board.replicate(order.generation, there, self._outward.open() if there else None)
             self.board.meet([rank for rank in range(order.place.world_size) if rank not in absent], order.nodes)
             for group in self._groups:
                 group.look_at_board()

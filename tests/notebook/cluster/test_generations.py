@@ -22,6 +22,7 @@ from nbcomm.protocol import (
     FormGroups,
     Hello,
     Interrupt,
+    Listener,
     MessageCount,
     StatusReply,
 )
@@ -46,25 +47,30 @@ class Link:
 
 
 class Node:
-    """Notes which stores it was to serve."""
+    """Notes which stores it was to serve; it is the rendezvous, too."""
 
     def __init__(self) -> None:
         self.stores: list[int] = []
         self.again: list[int] = []
         self.fails = False
-        self.store = 0
+        self.generation = self.store = 0
         self.replaced = False
+        self.rendezvous = self
 
-    def serve_store(self, generation: int) -> None:
+    def serve(self, generation: int) -> None:
         if self.fails:
             raise StateError("no store")
         self.stores.append(generation)
-        self.store = generation
+        self.generation = generation
 
-    def serve_store_again(self, generation: int) -> bool:
-        self.again.append(generation)
-        self.store = generation
+    def serve_again(self, generation: int) -> bool:
+        if self.generation != generation:
+            self.again.append(generation)
+            self.generation = generation
         return True
+
+    def listeners(self) -> list[Listener]:
+        return []
 
     def numbers(self, _ranks: list[int]) -> list[int]:
         return []
@@ -74,7 +80,7 @@ class Node:
 
     def wait_for_ends(self, _timeout: float) -> None:
         if self.replaced:
-            self.store, self.replaced = 0, False
+            self.generation, self.replaced = 0, False
 
 
 class Played:
@@ -94,7 +100,7 @@ class Played:
 
     def serve(self, number: int) -> None:
         """Let the node serve the store of a generation."""
-        self.node.store = number
+        self.node.generation = number
 
     def forms(self) -> list[FormGroups]:
         return [message for _, message in self.link.sent if isinstance(message, FormGroups)]
@@ -157,11 +163,11 @@ def test_the_groups_stay_where_the_store_is_lost_with_the_daemon_and_the_next_on
     played.generations.renew()
     played.generations.look_for_store()
     assert played.node.again == []
-    played.node.store = 0
+    played.node.generation = 0
     played.generations.look_for_store()
     assert played.node.again == [1]
     assert not played.generations.due
-    played.node.store = 0  # that was not done
+    played.node.generation = 0  # that was not done
     played.generations.renew()
     assert len(played.node.again) == 2
     assert len(played.forms()) == 3
@@ -174,14 +180,14 @@ def test_nccls_groups_are_formed_again_where_the_store_is_lost(played: Played) -
     played.roster.places = [
         msgspec.structs.replace(place, backend="cpu:gloo,cuda:nccl") for place in played.roster.places
     ]
-    played.node.store = 0
+    played.node.generation = 0
     played.generations.look_for_store()
     assert played.node.again == []
     assert played.generations.due
 
 
 def test_where_all_ranks_die_before_they_are_told_that_is_said(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played.node, "serve_store", lambda _: [played.roster.note_death(rank, -9) for rank in range(3)])
+    monkeypatch.setattr(played.node, "serve", lambda _: [played.roster.note_death(rank, -9) for rank in range(3)])
     played.generations.stale = True
     with pytest.raises(StateError, match="All ranks have died"):
         played.generations.renew()
@@ -202,7 +208,7 @@ def test_a_death_while_the_end_of_a_cell_is_looked_at_is_not_forgotten(
 
 def test_a_forming_in_which_all_ranks_die_is_not_tried_again(played: Played) -> None:
     def die(rank: int, form: FormGroups) -> None:
-        played.node.store = 0
+        played.node.generation = 0
         played.roster.note_death(rank, -9)
         played.dispatcher.hear(rank, Done(form.id, failure=Failure("E", "it died", "")))
 
@@ -219,7 +225,7 @@ def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> 
 
     def lose(rank: int, form: FormGroups) -> None:
         if form.generation == 1:
-            played.node.store = 0
+            played.node.generation = 0
             played.generations.look_for_store()  # on the link's thread
             assert played.node.again == []
             if rank == 0:  # it is ready, and the others wait
@@ -247,7 +253,7 @@ def test_no_store_takes_the_place_of_one_in_which_ranks_meet(played: Played) -> 
 def test_a_store_that_is_lost_when_all_have_just_met_is_served_again(played: Played) -> None:
     def lose(rank: int, form: FormGroups) -> None:
         played.dispatcher.hear(rank, Done(form.id))
-        played.node.store = 0
+        played.node.generation = 0
 
     played.link.answer = lose
     played.generations.stale = True
@@ -262,7 +268,7 @@ def test_a_cell_that_failed_while_the_store_was_lost_may_have_made_a_group_in_pa
 ) -> None:
     played.generations.stale = True
     played.generations.renew()
-    played.node.store = 0
+    played.node.generation = 0
     played.generations.look_for_store()
     played.generations.look_back({0: Done(1), 1: Done(1, failure=failure)})
     assert played.generations.stale is stale

@@ -1,4 +1,4 @@
-"""The rendezvous store: torch's laws, over a Unix socket."""
+"""The client of the store: torch's laws, at a Unix socket and at the listener of another node."""
 
 from __future__ import annotations
 
@@ -21,12 +21,15 @@ from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from nbcomm.node import store as server_module
-from nbcomm.node.store import StoreServer
-from nbcomm.rank.groups.rendezvous import UnixStore
+from nbcomm.node.store import Store
+from nbcomm.rank.groups.rendezvous import StoreClient
+from nbcomm.rank.groups.store_ways import UnixWay
 from nbcomm.torch_internals import process_groups
 from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
 from ...laws import examples
+from ...node.loops import ServedStore
+from ...node.nodes import ServedNode
 from ..descriptors import descriptors
 
 
@@ -35,16 +38,26 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "store.sock"
 
 
-@pytest.fixture
-def store(path: Path) -> Iterator[UnixStore]:
-    server = StoreServer(path)
-    client = UnixStore(path, 30.0)
+def client_of(path: Path, timeout: float = 30.0) -> StoreClient:
+    return StoreClient(UnixWay(path), timeout)
+
+
+@pytest.fixture(params=["here", "on another node"])
+def store(request: pytest.FixtureRequest, path: Path) -> Iterator[StoreClient]:
+    """A client on the store's node, or on another one."""
+    if request.param == "here":
+        server = ServedStore(path)
+        client = client_of(path)
+    else:
+        server = ServedNode()
+        server.serve(1, ranks=[1])
+        client = StoreClient(server.way(1, 1), 30.0)
     yield client
     client.close()
     server.close()
 
 
-def test_it_does_what_torchs_own_store_does(store: UnixStore) -> None:
+def test_it_does_what_torchs_own_store_does(store: StoreClient) -> None:
     model = dist.HashStore()
     for one in (store, model):
         one.set("key", "value")
@@ -83,7 +96,7 @@ _STEPS = st.one_of(
 
 @examples(50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(_STEPS, max_size=20))
-def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...]]) -> None:
+def test_every_answer_is_torchs_own(store: StoreClient, steps: list[tuple[Any, ...]]) -> None:
     model = dist.HashStore()
     for key in ("a", "b", "c", "n", "m"):
         store.delete_key(key)
@@ -94,7 +107,7 @@ def test_every_answer_is_torchs_own(store: UnixStore, steps: list[tuple[Any, ...
     assert store.multi_get(there) == [bytes(value) for value in model.multi_get(there)]
 
 
-def test_waiting_ends_when_the_key_is_there(store: UnixStore) -> None:
+def test_waiting_ends_when_the_key_is_there(store: StoreClient) -> None:
     got: list[bytes] = []
     waiter = threading.Thread(target=lambda: got.append(store.get("late")))
     waiter.start()
@@ -103,7 +116,7 @@ def test_waiting_ends_when_the_key_is_there(store: UnixStore) -> None:
     assert got == [b"now"]
 
 
-def test_waiting_for_what_does_not_come_names_it(store: UnixStore) -> None:
+def test_waiting_for_what_does_not_come_names_it(store: StoreClient) -> None:
     with pytest.raises(dist.DistStoreError, match="never"):
         store.wait(["never"], timedelta(seconds=0.05))
     store.set_timeout(timedelta(seconds=0.05))
@@ -122,7 +135,7 @@ class LooksAt(set[str]):
 
 
 def test_a_change_of_a_key_costs_those_who_wait_for_it_one_look_and_the_others_none(
-    store: UnixStore, monkeypatch: pytest.MonkeyPatch
+    store: StoreClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plain, clients, looks = server_module._Waiting, 8, list[str]()
     came = threading.Semaphore(0)
@@ -156,11 +169,10 @@ def test_a_change_of_a_key_costs_those_who_wait_for_it_one_look_and_the_others_n
 
 
 def test_a_wait_is_over_when_all_keys_are_there_at_once(path: Path) -> None:
-    server, client, got = StoreServer(path), UnixStore(path, 30.0), list[list[bytes]]()
+    server, client, got = ServedStore(path), client_of(path, 30.0), list[list[bytes]]()
 
     def lacking() -> set[str]:
-        with server._lock:
-            return set(server._waiting)
+        return set(server.call(lambda: set(server.store._waiting)))
 
     thread = threading.Thread(target=lambda: got.append(client.multi_get(["a", "b", "c"])))
     thread.start()
@@ -184,18 +196,17 @@ def test_a_wait_is_over_when_all_keys_are_there_at_once(path: Path) -> None:
 
 
 def test_who_has_waited_in_vain_is_forgotten(path: Path) -> None:
-    server, client = StoreServer(path), UnixStore(path, 30.0)
+    server, client = ServedStore(path), client_of(path, 30.0)
     client.set("there", b"")
     for _ in range(3):
         with pytest.raises(dist.DistStoreError, match="never"):
             client.wait(["there", "never", "nor this"], timedelta(seconds=0.01))
-    with server._lock:
-        assert not server._waiting
+    assert not server.call(lambda: server.store._waiting)
     client.close()
     server.close()
 
 
-def test_many_threads_count_together(store: UnixStore) -> None:
+def test_many_threads_count_together(store: StoreClient) -> None:
     threads = [threading.Thread(target=lambda: [store.add("n", 1) for _ in range(50)]) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -204,29 +215,28 @@ def test_many_threads_count_together(store: UnixStore) -> None:
     assert store.add("n", 0) == 400
 
 
-class ServerThatSaysWhenItWaits(StoreServer):
+class StoreThatSaysWhenItWaits(Store):
     """A server that tells when a client has come to wait for a key."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         self.waited_for = threading.Event()
-        super().__init__(path)
+        super().__init__()
 
-    def _do_wait(self, keys: list[str], timeout: float) -> list[bytes] | None:
+    def _settle(self, *args: Any) -> None:
+        super()._settle(*args)
         self.waited_for.set()
-        return super()._do_wait(keys, timeout)
 
 
-class ServerThatCounts(StoreServer):
-    """A server that counts what it is asked."""
+class StoreThatCounts(Store):
+    """A store that counts what it is asked."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self) -> None:
         self.asked: list[str] = []
-        super().__init__(path)
+        super().__init__()
 
-    def __getattribute__(self, name: str) -> Any:
-        if name.startswith("_do_"):
-            self.asked.append(name.removeprefix("_do_"))
-        return super().__getattribute__(name)
+    def ask(self, request: Any, *args: Any) -> None:
+        self.asked.append(request[0])
+        super().ask(request, *args)
 
 
 @pytest.mark.parametrize("size", [2, 16])
@@ -234,8 +244,8 @@ def test_each_rank_asks_for_few_things_while_a_group_forms(
     path: Path, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("GLOO_ENABLE_STORE_V2_API", "1")  # as on a rank, see `World._become`
-    server, limit, made = ServerThatCounts(path), timedelta(seconds=60), dict[int, Any]()
-    stores = [UnixStore(path, limit.total_seconds()) for _ in range(size)]
+    server, limit, made = ServedStore(path, StoreThatCounts()), timedelta(seconds=60), dict[int, Any]()
+    stores = [client_of(path, limit.total_seconds()) for _ in range(size)]
 
     def form(rank: int) -> None:
         part = process_groups.part_of(stores[rank], "life")
@@ -249,18 +259,18 @@ def test_each_rank_asks_for_few_things_while_a_group_forms(
         thread.join(60)
     assert made.keys() == set(range(size))
     # Each says that it is here and where it listens, and hears all others, once to meet, once for gloo.
-    assert Counter(server.asked) == {"set": 2 * size, "wait": 2 * size}
+    assert Counter(server.store.asked) == {"set": 2 * size, "wait": 2 * size}
     server.close()
 
 
-def test_a_group_with_a_limit_of_its_own_keeps_to_it_while_it_forms(store: UnixStore) -> None:
+def test_a_group_with_a_limit_of_its_own_keeps_to_it_while_it_forms(store: StoreClient) -> None:
     with pytest.raises(dist.DistStoreError, match=r"here/1.* 0\.05 s"):
         process_groups.new_inner("gloo", store, 0, 2, timedelta(seconds=0.05), GlooSockets(), "g", [0, 1])
 
 
 def test_who_waits_is_told_when_the_server_closes(path: Path) -> None:
-    server, failed = ServerThatSaysWhenItWaits(path), threading.Event()
-    client = UnixStore(path, 600.0)
+    server, failed = ServedStore(path, StoreThatSaysWhenItWaits()), threading.Event()
+    client = client_of(path, 600.0)
 
     def wait() -> None:
         try:
@@ -269,23 +279,23 @@ def test_who_waits_is_told_when_the_server_closes(path: Path) -> None:
             failed.set()
 
     threading.Thread(target=wait).start()
-    assert server.waited_for.wait(30)
+    assert server.store.waited_for.wait(30)
     server.close()
     assert failed.wait(30)
 
 
 def test_a_server_may_come_after_its_clients(path: Path) -> None:
-    set_there = threading.Thread(target=lambda: UnixStore(path, 30.0).set("early", "bird"))
+    set_there = threading.Thread(target=lambda: client_of(path, 30.0).set("early", "bird"))
     set_there.start()
-    server = StoreServer(path)
+    server = ServedStore(path)
     set_there.join(30)
-    assert UnixStore(path, 30.0).get("early") == b"bird"
+    assert client_of(path, 30.0).get("early") == b"bird"
     server.close()
 
 
 def test_a_server_that_never_comes_is_not_awaited_for_ever(path: Path) -> None:
     with pytest.raises(dist.DistStoreError, match="No store started"):
-        UnixStore(path, 0.05).set("key", "value")
+        client_of(path, 0.05).set("key", "value")
 
 
 def _sockets() -> int:
@@ -295,7 +305,7 @@ def _sockets() -> int:
 def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) -> None:
     with socket.socket(socket.AF_UNIX) as dead:
         dead.bind(str(path))  # its file outlives it
-    client, before = UnixStore(path, 30.0), _sockets()
+    client, before = client_of(path, 30.0), _sockets()
     for _ in range(3):
         with pytest.raises(dist.DistNetworkError, match=r"is gone: .*refused"):
             client.set("key", "value")
@@ -303,13 +313,17 @@ def test_a_server_that_has_ended_refuses_and_leaves_no_descriptor(path: Path) ->
 
 
 _SERVES = """
-import sys, time
+import sys
 from pathlib import Path
-from nbcomm.node.store import StoreServer
+import select
+from nbcomm.node.store import Store, StoreServer
 
-server = StoreServer(Path(sys.argv[1]))
+store = Store()
+server = StoreServer(Path(sys.argv[1]), store)
 print(flush=True)
-time.sleep(600)
+while True:
+    select.select([server], [], [])
+    server.serve()
 """
 
 
@@ -333,7 +347,7 @@ def test_what_begins_after_the_servers_end_meets_at_the_next_one(
     path: Path, serving: Callable[[], subprocess.Popen[bytes]]
 ) -> None:
     first = serving()
-    client, before = UnixStore(path, 30.0), _sockets()
+    client, before = client_of(path, 30.0), _sockets()
     client.set("key", "value")
     client.settle(meets=True)
     assert client.check(["key"])
@@ -359,7 +373,7 @@ def test_what_has_begun_does_not_go_on_in_another_store(
 ) -> None:
     """It would wait there for what others have said elsewhere."""
     first = serving()
-    client, late = UnixStore(path, 30.0), UnixStore(path, 30.0)
+    client, late = client_of(path, 30.0), client_of(path, 30.0)
     late.settle(meets=True)
     client.set("here/0", "")
     client.close()  # no connection is left that could tell
@@ -381,7 +395,7 @@ def test_only_what_meets_says_its_first_word_again_to_the_next_server(
 ) -> None:
     """What one rank says and another waits for may have been said to the last server: nobody would say it again."""
     first = serving()
-    client = UnixStore(path, 30.0)
+    client = client_of(path, 30.0)
     client.set("key", "value")
     client.settle(meets=meets)
     first.kill()
@@ -400,7 +414,7 @@ def test_a_server_that_nobody_replaces_is_not_awaited_for_ever(
     path: Path, serving: Callable[[], subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = serving()
-    client = UnixStore(path, 600.0)
+    client = client_of(path, 600.0)
     client.set("key", "value")
     first.kill()
     first.wait(30)
@@ -411,8 +425,8 @@ def test_a_server_that_nobody_replaces_is_not_awaited_for_ever(
 
 
 def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    server = StoreServer(path.with_name("next.sock"))
-    client, before, looked, failed = UnixStore(path, 30.0), _sockets(), threading.Event(), threading.Event()
+    server = ServedStore(path.with_name("next.sock"))
+    client, before, looked, failed = client_of(path, 30.0), _sockets(), threading.Event(), threading.Event()
     retargeted = threading.Event()
 
     def sleep(_: float) -> None:
@@ -429,7 +443,7 @@ def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, m
     thread = threading.Thread(target=ask)
     thread.start()
     assert looked.wait(30)
-    client.retarget(path.with_name("next.sock"))
+    client.retarget(UnixWay(path.with_name("next.sock")))
     retargeted.set()
     thread.join(30)
     assert failed.is_set()

@@ -17,6 +17,7 @@ import torch.distributed as dist
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from nbcomm.errors import HangError
+from nbcomm.node.store import Store
 from nbcomm.protocol import FormGroups
 from nbcomm.rank.groups import selftest
 
@@ -331,14 +332,14 @@ def test_what_forming_again_asks_of_the_store_grows_with_the_ranks_and_not_with_
     def check(comm, folder):
         asked = []
 
-        class Counting(ranks.StoreServer):
-            def __getattribute__(self, name):
-                if name.startswith("_do_"):
-                    asked.append(name)
-                return super().__getattribute__(name)
+        class Counting(Store):
+            def ask(self, request, *args):
+                asked.append(request[0])
+                super().ask(request, *args)
 
+        served = ranks.ServedStore
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(ranks, "StoreServer", Counting)
+            patch.setattr(ranks, "ServedStore", lambda path: served(path, Counting()))
             here = ranks.here
             here.form(ranks.form_order(comm.rank, size, folder, here.generation + 1))
         return comm.all_reduce(1), len(asked)
