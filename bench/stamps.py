@@ -46,7 +46,10 @@ WAY = (
     Point("rank, main thread: the end of the cell", "rank", "rank.main_loop:MainLoop._answer", only="Done"),
     Point("rank: output, encode", "rank", "rank.link:RankLink._rouse"),
     Point(
-        "link's threads, the wire, the node: back", "notebook", "notebook.session.receiver:Receiver._end", only="Done"
+        "link's threads, the wire, the node: back",
+        "notebook",
+        "notebook.session.message_router:MessageRouter._end",
+        only="Done",
     ),
     Point("the last rank's answer: noted", "notebook", "notebook.output.cell_output:CellOutput.close"),
     Point("execution: the end", "notebook", "notebook.execution.cell_run:CellExecutor.perform", after=True),

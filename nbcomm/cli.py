@@ -148,11 +148,11 @@ def examine_start(words: list[str]) -> int:
     from .notebook.shell.arguments import line_parser
 
     try:
-        wishes = profiles.wishes_of(profiles.parsed(line_parser()[0], ["start", *words]))
+        start_options = profiles.start_options_of(profiles.parsed(line_parser()[0], ["start", *words]))
     except (SteeringError, StartError) as error:
         sys.stderr.write(f"nbcomm doctor: {error}\n")
         return 2
-    return _print_verdicts(doctor_nodes.findings(wishes), "This start works.")
+    return _print_verdicts(doctor_nodes.findings(start_options), "This start works.")
 
 
 def _print_verdicts(findings: Iterable[tuple[str, doctor.CheckResult]], well: str) -> int:

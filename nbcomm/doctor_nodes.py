@@ -21,7 +21,7 @@ from .notebook.cluster.joining import in_words
 from .notebook.session import registry
 
 if TYPE_CHECKING:
-    from .notebook.cluster.wishes import Wishes
+    from .notebook.cluster.start_options import StartOptions
     from .notebook.session.session import Session
 
 _GB = 1 << 30
@@ -54,17 +54,17 @@ class Room(NamedTuple):
     network: list[str]
 
 
-def findings(wishes: Wishes) -> Iterator[tuple[str, CheckResult]]:
+def findings(options: StartOptions) -> Iterator[tuple[str, CheckResult]]:
     """Run the checks one by one as the caller iterates, and yield each one's subject and verdict.
 
     Args:
-        wishes: the start that is tried.
+        options: the start that is tried.
     """
     try:
-        if wishes.engines != "local":
-            yield "commands", CheckResult("ok", in_words(wishes))
+        if options.engines != "local":
+            yield "commands", CheckResult("ok", in_words(options))
         began = time.monotonic()
-        session = registry.start(progress=_said, **{**vars(wishes), "name": ""})
+        session = registry.start(progress=_said, **{**vars(options), "name": ""})
     except NbcommError as error:
         yield "start", CheckResult("fail", f"{error}")
         return

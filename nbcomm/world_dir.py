@@ -162,7 +162,7 @@ class WorldDir:
         return self.path / "daemon.sock"
 
     @property
-    def daemon_seat(self) -> Path:
+    def daemon_lock(self) -> Path:
         """The file whose lock only the present daemon has."""
         return self.path / "daemon"
 
@@ -270,18 +270,18 @@ class WorldDir:
         except (OSError, ValueError):
             return 0
 
-    def next_epoch(self) -> int:
+    def next_session_id(self) -> int:
         """Return a number for a new notebook, larger than those of all before it.
 
         It may count on from there, as for its orders: `NUMBERS` are its own, whatever the clock says.
         """
-        file = self.path / "epoch"
-        epoch = time.time_ns()
+        file = self.path / "session_id"
+        session_id = time.time_ns()
         with suppress(OSError, ValueError):
-            epoch = max(epoch, int(file.read_text()) + NUMBERS)  # the clock may have been set back
+            session_id = max(session_id, int(file.read_text()) + NUMBERS)  # the clock may have been set back
         with suppress(OSError), private_file(file) as written:  # the disk is full: the clock alone must do
-            written.write(str(epoch).encode())
-        return epoch
+            written.write(str(session_id).encode())
+        return session_id
 
     def write_lease(self, seconds: float) -> None:
         """Save how long the world lives without a notebook, for those who keep that when the daemon has ended."""

@@ -69,7 +69,7 @@ def without_prologue(said: str) -> tuple[str, str]:
     return " and ".join(failed[:2]) + more, _FAILED.sub("", said)
 
 
-class Way(msgspec.Struct, frozen=True):
+class Launcher(msgspec.Struct, frozen=True):
     """How a program is started on a node.
 
     Attributes:
@@ -79,7 +79,7 @@ class Way(msgspec.Struct, frozen=True):
         as_text: whether the prefix takes a text for a shell there, as ssh does, and not words.
         prologue: lines for a login shell there, before each program: ``module load python``.
         wrapper: what stands before the interpreter: ``["apptainer", "exec", "image.sif"]``.
-        together: whether one command starts the programs of all nodes, as mpiexec does: none can be started alone.
+        shared: whether one command starts the programs of all nodes, as mpiexec does: none can be started alone.
     """
 
     python: str
@@ -88,7 +88,7 @@ class Way(msgspec.Struct, frozen=True):
     as_text: bool = False
     prologue: str = ""
     wrapper: list[str] = []
-    together: bool = False
+    shared: bool = False
 
     @property
     def is_far(self) -> bool:
@@ -120,7 +120,7 @@ class JoinedInfo(msgspec.Struct, frozen=True):
         number: of the node, on the link.
         node: its ``NODE_RANK``, by which users know it; another number where the head has no ranks.
         link: what its daemon has been given.
-        way: how programs are started there.
+        launcher: how programs are started there.
         ranks: those that it has.
         port: of the notebook's machine, to which its tunnel leads; 0 if it has none.
     """
@@ -128,7 +128,7 @@ class JoinedInfo(msgspec.Struct, frozen=True):
     number: int
     node: int
     link: LinkInfo
-    way: Way
+    launcher: Launcher
     ranks: list[int] = []
     port: int = 0
 
@@ -149,7 +149,7 @@ class WorldInfo(msgspec.Struct, frozen=True):
         notebook: Jupyter's name of the notebook that steered it last; empty if that is not known.
         nodes: those beside the head.
         job: the scheduler's job that they are in.
-        wishes: what its user has asked for, by name.
+        options: what its user has asked for, by name.
     """
 
     title: str
@@ -164,4 +164,4 @@ class WorldInfo(msgspec.Struct, frozen=True):
     notebook: str = ""
     nodes: list[JoinedInfo] = []
     job: JobInfo | None = None
-    wishes: dict[str, Any] = {}
+    options: dict[str, Any] = {}

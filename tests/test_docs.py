@@ -92,7 +92,7 @@ def anchors(page: Path) -> set[str]:
 
 
 def test_links_lead_somewhere() -> None:
-    for page in [*PAGES, DOCS / "collectives" / "README.md", *DOCS.glob("*.md"), *ROOT.glob("*.md")]:
+    for page in [*DOCS.rglob("*.md"), *ROOT.glob("*.md"), ROOT / "tests" / "README.md"]:
         for file, anchor, picture in LINK.findall(page.read_text()):
             target = page.parent / (file or picture or page.name)
             assert target.exists(), (page.name, target)

@@ -12,7 +12,7 @@ import pytest
 from nbcomm import doctor_nodes
 from nbcomm.cli import main
 from nbcomm.doctor_nodes import Room, slowest
-from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.cluster.start_options import StartOptions
 
 NAMES = {0: "node 0", 2: "node 1", 4: "node 2"}
 GB = 1 << 30
@@ -100,6 +100,6 @@ def test_nothing_is_left_of_a_start_whose_ranks_fail(monkeypatch: pytest.MonkeyP
             raise doctor_nodes.NbcommError("a rank has died")
 
     monkeypatch.setattr(doctor_nodes.registry, "start", lambda **_: Session())
-    found = list(doctor_nodes.findings(Wishes(2)))
+    found = list(doctor_nodes.findings(StartOptions(2)))
     assert [(subject, verdict.level) for subject, verdict in found] == [("start", "ok"), ("ranks", "fail")]
     assert stopped

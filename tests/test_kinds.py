@@ -32,7 +32,7 @@ def test_each_test_of_this_run_belongs_to_one_part(request: pytest.FixtureReques
 def test_a_folder_says_what_its_tests_are() -> None:
     assert kinds.of_folder(PurePath("tests/browser/test_panel.py")) == "outside"
     assert kinds.of_folder(PurePath("tests/rank/groups/test_world.py")) == "ranks"
-    assert kinds.of_folder(PurePath("tests/rank/test_letters.py")) == "unit"
+    assert kinds.of_folder(PurePath("tests/rank/test_messages.py")) == "unit"
     assert kinds.of_folder(PurePath("nbcomm/rank_spec.py")) == "unit"
     assert [folder for folder in kinds.FOLDERS if not (kinds.ROOT / folder).is_dir()] == []
 

@@ -89,14 +89,14 @@ def test_a_claim_ends_with_its_process_and_not_with_a_fork_of_it() -> None:
         os.close(writing)
 
 
-def test_each_notebook_has_a_larger_epoch_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_notebook_has_a_larger_session_id_whatever_the_clock_says(monkeypatch: pytest.MonkeyPatch) -> None:
     home = WorldDir.create()
-    first = home.next_epoch()
+    first = home.next_session_id()
     monkeypatch.setattr("time.time_ns", lambda: 5)  # it was set back
-    second = home.next_epoch()
+    second = home.next_session_id()
     assert second > first
-    (home.path / "epoch").write_text("nonsense")
-    assert home.next_epoch() == 5
+    (home.path / "session_id").write_text("nonsense")
+    assert home.next_session_id() == 5
 
 
 def test_no_notebook_has_a_number_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,21 +106,21 @@ def test_no_notebook_has_a_number_of_another_one(monkeypatch: pytest.MonkeyPatch
     firsts = []
     for now in (present, present - 10**12, present, present + 5, 5):  # the clock is set back, and forth
         monkeypatch.setattr("time.time_ns", lambda now=now: now)
-        firsts.append(home.next_epoch())
+        firsts.append(home.next_session_id())
     assert all(later - earlier >= NUMBERS for earlier, later in itertools.pairwise(firsts))
     assert NUMBERS > 10 * 365 * 86400 * 1000, "a thousand orders a second, for ten years"
     assert firsts[0] + 1_000_000 * NUMBERS < 1 << 63, "as many notebooks, and no number is too large for a message"
 
 
-def test_an_epoch_is_had_without_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_session_id_is_had_without_room_on_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
     home = WorldDir.create()
-    first = home.next_epoch()
+    first = home.next_session_id()
 
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("nbcomm.world_dir.private_file", full)
-    assert home.next_epoch() > first
+    assert home.next_session_id() > first
 
 
 def test_who_holds_a_world_is_written_without_further_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -178,7 +178,7 @@ def test_a_disk_without_room_is_told_in_a_sentence(monkeypatch: pytest.MonkeyPat
 
 def test_where_there_is_no_room_is_told_for_each_file(tmp_path: Path) -> None:
     home = WorldDir.create()
-    for file, place in ((home.world_file, tempfile.gettempdir()), (tmp_path / "ticket", tmp_path)):
+    for file, place in ((home.world_file, tempfile.gettempdir()), (tmp_path / "token", tmp_path)):
         with pytest.raises(StartError, match=f"in {place} \\(No space"), telling_of_room():
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(file))
 

@@ -6,24 +6,24 @@ import subprocess
 
 import pytest
 
-from nbcomm.world_info import LinkInfo, Way, behind, without_prologue
+from nbcomm.world_info import Launcher, LinkInfo, behind, without_prologue
 
 
 @pytest.mark.parametrize(
-    ("way", "command"),
+    ("launcher", "command"),
     [
-        (Way("py"), ["py", "-m", "m", "a b"]),
-        (Way("py", "h", ["ssh", "h"], as_text=True), ["ssh", "h", "py -m m 'a b'"]),
-        (Way("py", "h", ["srun"]), ["srun", "py", "-m", "m", "a b"]),
-        (Way("py", wrapper=["box", "image 1"]), ["box", "image 1", "py", "-m", "m", "a b"]),
+        (Launcher("py"), ["py", "-m", "m", "a b"]),
+        (Launcher("py", "h", ["ssh", "h"], as_text=True), ["ssh", "h", "py -m m 'a b'"]),
+        (Launcher("py", "h", ["srun"]), ["srun", "py", "-m", "m", "a b"]),
+        (Launcher("py", wrapper=["box", "image 1"]), ["box", "image 1", "py", "-m", "m", "a b"]),
     ],
 )
-def test_a_command_is_made_for_its_way(way: Way, command: list[str]) -> None:
-    assert way.command("m", "a b") == command
+def test_a_command_is_made_for_its_launcher(launcher: Launcher, command: list[str]) -> None:
+    assert launcher.command("m", "a b") == command
 
 
 def test_lines_of_a_shell_stand_before_the_program() -> None:
-    *shell, text = Way("py", prologue="load x\nload y").command("m", "a b")
+    *shell, text = Launcher("py", prologue="load x\nload y").command("m", "a b")
     assert shell == ["bash", "-lc"]
     assert "\nload x\nload y\n" in text
     assert text.endswith("\nexec py -m m 'a b'")
@@ -60,8 +60,8 @@ def test_of_many_machines_with_the_same_failure_two_are_named() -> None:
 
 @pytest.mark.outside
 def test_a_prologue_is_in_force_for_the_program_and_reads_nothing_of_its_input() -> None:
-    way = Way("python3", "h", ["env"], prologue="export ODD='a  b'", wrapper=["env", "MORE=1"])
-    command = way.command("os", "x")
+    launcher = Launcher("python3", "h", ["env"], prologue="export ODD='a  b'", wrapper=["env", "MORE=1"])
+    command = launcher.command("os", "x")
     command[-1] = command[-1].replace("python3 -m os x", "sh -c 'cat; echo $ODD $MORE'")
     assert (
         subprocess.run(command, input="in\n", capture_output=True, text=True, check=True, timeout=60).stdout

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from ..protocol import Registered
     from .controller import Controller
 
-_PATIENCE, _LOOK, _TICK = 10.0, 0.5, 0.01
+_TIMEOUT, _LOOK, _TICK = 10.0, 0.5, 0.01
 """Seconds without a step forward after which ranks are missing, or a client is accepted as it is; seconds for messages
 on their way to arrive; seconds between checks."""
 
@@ -94,9 +94,9 @@ class Clients:
             if failed := [rank for rank, answer in answers.items() if answer.failure]:
                 _refuse(failed, f"could not register with ipyparallel's controller: {answers[failed[0]].failure}")
             late = time.monotonic() - since
-            if late > _PATIENCE:
+            if late > _TIMEOUT:
                 have = "have" if len(missing) > 1 else "has"
-                _refuse(missing, f"{have} not registered with ipyparallel's controller within {_PATIENCE:g} s")
+                _refuse(missing, f"{have} not registered with ipyparallel's controller within {_TIMEOUT:g} s")
             if late > _LOOK and len(answers) == len(missing):  # it connected as they registered
                 client = self._make(made)
             done = len(self._answers) + len(client.ids)
@@ -142,7 +142,7 @@ def _refuse(ranks: Sequence[int], why: str) -> NoReturn:
 
 def _await_words(client: Any, ranks: Sequence[int]) -> None:
     """Wait until a client hears what engines say while they run cells, or for a while if one of them is busy."""
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not _hears(client, ranks) and time.monotonic() < deadline:
         pass
 
@@ -153,7 +153,7 @@ def _hears(client: Any, ranks: Sequence[int]) -> bool:
     if not known:
         return True
     asked = client[known].execute("", silent=False, block=False)
-    if not _within(_PATIENCE, asked.ready):
+    if not _within(_TIMEOUT, asked.ready):
         return False
     return _within(_LOOK, lambda: all(word["execute_input"] is not None for word in asked.metadata))
 

@@ -33,7 +33,7 @@ _ARGUMENTS = [
     "--nodb",
 ]
 
-_PATIENCE, _TICK = 30.0, 0.01
+_TIMEOUT, _TICK = 30.0, 0.01
 """Seconds until the controller must have written how to connect to it; seconds between checks."""
 
 
@@ -151,9 +151,9 @@ class Controller:
             file.write("".join(f"c.{name} = {value!r}\n" for name, value in settings.items()).encode())
 
     def _await_files(self) -> str:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not (connection := self.connection):
-            how = self.end or (f"did not start within {_PATIENCE:g} s" if time.monotonic() > deadline else "")
+            how = self.end or (f"did not start within {_TIMEOUT:g} s" if time.monotonic() > deadline else "")
             if how:
                 raise StartError(f"ipyparallel's controller {how}. Its log ends:\n{self._node.log_tail(KEY)}")
             time.sleep(_TICK)

@@ -14,7 +14,7 @@ from ..protocol.codec import decode_status
 from ..world_dir import WorldDir
 from ..world_info import WorldInfo
 
-_PATIENCE = 2.0
+_TIMEOUT = 2.0
 """Seconds that a daemon has to answer by default."""
 
 _REPLACED = 0.5
@@ -44,17 +44,17 @@ class FoundWorld:
         return f"{self.home.id}: {self.info.title}, started in {self.info.cwd}, {whose}"
 
 
-def find_worlds(patience: float | None = None, silent: list[str] | None = None) -> list[FoundWorld]:
+def find_worlds(timeout: float | None = None, silent: list[str] | None = None) -> list[FoundWorld]:
     """Find the live worlds of this user, the newest first; this does not change them.
 
     Args:
-        patience: seconds that each daemon has to answer; by default few, for those who only look around.
+        timeout: seconds that each daemon has to answer; by default few, for those who only look around.
         silent: gets a line for each world that is there, and does not answer.
     """
     found = []
     for home in WorldDir.all():
         try:
-            info, status = home.read_world(), _ask(home, _PATIENCE if patience is None else patience)
+            info, status = home.read_world(), _ask(home, _TIMEOUT if timeout is None else timeout)
             found.append(FoundWorld(home, info, status.holder, status.lease - status.alone))
         except (OSError, msgspec.DecodeError) as error:  # it is ending, or not started yet
             if silent is not None and home.world_file.exists():
@@ -62,20 +62,20 @@ def find_worlds(patience: float | None = None, silent: list[str] | None = None) 
     return sorted(found, key=lambda world: -world.info.started)
 
 
-def _ask(home: WorldDir, patience: float) -> NodeStatus:
+def _ask(home: WorldDir, timeout: float) -> NodeStatus:
     deadline = time.monotonic() + _REPLACED
     while True:
         try:
-            return _ask_once(home, patience)
+            return _ask_once(home, timeout)
         except (ConnectionError, EOFError):
             if time.monotonic() > deadline or not home.path.exists():
                 raise ConnectionError("The node's daemon does not answer.") from None
             time.sleep(_TICK)
 
 
-def _ask_once(home: WorldDir, patience: float) -> NodeStatus:
+def _ask_once(home: WorldDir, timeout: float) -> NodeStatus:
     with socket.socket(socket.AF_UNIX) as connection:
-        connection.settimeout(patience)
+        connection.settimeout(timeout)
         connection.connect(os.fspath(home.daemon_socket))
         told = b""
         try:

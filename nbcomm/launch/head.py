@@ -8,9 +8,9 @@ from ..errors import StateError
 from ..faults import take_all
 from ..protocol.nodes import HEAD
 from ..world_dir import WorldDir
+from .launchers.daemon_process import DaemonProcess
 from .link import Link
 from .node_client import NodeClient
-from .ways.daemon_process import DaemonProcess
 
 
 class Head(NodeClient):
@@ -33,7 +33,7 @@ class Head(NodeClient):
         try:
             self._hold()
             self._process = server = DaemonProcess(home, running=running)
-            self.numbers = itertools.count(home.next_epoch())  # no order of another notebook has one of these
+            self.numbers = itertools.count(home.next_session_id())  # no order of another notebook has one of these
             super().__init__(HEAD, server, self.numbers, home.read_lease())
             with self._changed:  # a daemon may greet at once, and is heard when there is a link to answer on
                 self.link = Link(home, self.hear)

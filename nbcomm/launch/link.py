@@ -41,7 +41,7 @@ from ..world_info import LinkInfo
 Receiver = Callable[[int, FromRank, Sequence[Any]], None]
 """Called with the rank, its message, and the raw frames after it."""
 
-_BREATH = 0.1
+_BACKOFF = 0.1
 """Seconds of pause after a fault of the link's own: one that repeats at once must not use up a core."""
 
 _MOST = 100
@@ -67,23 +67,23 @@ class Link:
         report: called on the link's thread with what the head's daemon reports.
 
     Attributes:
-        settled: the last request that was received completely; ranks need not keep their messages about it.
+        acknowledged: the last request that was received completely; ranks need not keep their messages about it.
         tell: called with a sentence about what a rank has said and could not be read.
     """
 
     def __init__(self, home: WorldDir, report: Callable[[Report], None]) -> None:
-        self.settled = 0
+        self.acknowledged = 0
         self._nodes = {HEAD: _Node(report)}
         self._named = {name_of(HEAD): HEAD}
         self.tell: Callable[[str], object] = lambda _: None
         self._receive: Receiver | None = None
         self._faults = Faults()
-        self._epoch = home.next_epoch()
+        self._session_id = home.next_session_id()
         self._lock = threading.Lock()
         self._ends: dict[int, _End] = {}  # by rank
         self._present: dict[str, _End] = {}  # by the name of the process that is listened to
         self._due: set[int] = set()  # ranks for which something waits
-        self._words: deque[tuple[int, ToRank]] = deque()  # messages without a number
+        self._notifications: deque[tuple[int, ToRank]] = deque()  # messages without a number
         self._orders: deque[tuple[int, bytes]] = deque()
         self._reports: deque[tuple[int, bytes]] = deque()
         self._routes: dict[str, list[bytes]] = {}  # by name, the connections; the one that was heard last is the last
@@ -198,7 +198,7 @@ class Link:
     def send(self, ranks: Iterable[int], message: ToRank, buffers: Sequence[Any] = ()) -> None:
         """Send one message to some ranks, each of which does it once; a rank that has ended does nothing."""
         if isinstance(message, StatusRequest):
-            self._words.extend((rank, message) for rank in ranks)
+            self._notifications.extend((rank, message) for rank in ranks)
             self._rouse()
         else:
             self.send_each(dict.fromkeys(ranks, message), buffers)
@@ -237,7 +237,7 @@ class Link:
         with self._lock:
             for rank in ranks:
                 self._end(rank)
-            self._words.extend((rank, Greet(asks=True)) for rank in self._ends)
+            self._notifications.extend((rank, Greet(asks=True)) for rank in self._ends)
         self._rouse()
 
     def lose(self, rank: int) -> None:
@@ -261,7 +261,7 @@ class Link:
     def _end(self, rank: int) -> _End:
         end = self._ends.get(rank)
         if end is None:
-            end = self._ends[rank] = _End(rank, NotebookStream(self._epoch))
+            end = self._ends[rank] = _End(rank, NotebookStream(self._session_id))
         return end
 
     def _rouse(self) -> None:
@@ -275,7 +275,7 @@ class Link:
         poller.register(self._router, zmq.POLLIN)
         poller.register(self._woken, zmq.POLLIN)
         while not self._closed:
-            with self._faults.beside("the link failed", lambda _: time.sleep(_BREATH)):
+            with self._faults.beside("the link failed", lambda _: time.sleep(_BACKOFF)):
                 ready = dict(poller.poll())
                 if self._woken.fileno() in ready:
                     self._woken.recv(4096)
@@ -301,26 +301,26 @@ class Link:
                 bound.set_exception(error)
 
     def _send_waiting(self) -> None:
-        """Send what waits: to each rank messages with numbers, and then the words that come behind them."""
+        """Send what waits: to each rank messages with numbers, and then the notifications that come behind them."""
         while self._orders:
             node, order = self._orders.popleft()
             self._post(name_of(node), [order])
         leaving: list[tuple[str, Header, Sequence[Any]]] = []
         with self._lock:
-            for _ in range(len(self._words)):
-                rank, word = self._words.popleft()
+            for _ in range(len(self._notifications)):
+                rank, notification = self._notifications.popleft()
                 end = self._end(rank)
-                end.words.append(word)
+                end.notifications.append(notification)
                 self._due.add(rank)
             due, self._due = self._due, set()
-            encoded: dict[int, bytes] = {}  # one word mostly goes to all ranks, as the same object
+            encoded: dict[int, bytes] = {}  # one notification mostly goes to all ranks, as the same object
             for rank in sorted(due):
                 end = self._ends[rank]
-                leaving += [(end.name, header, frames) for header, frames in end.leaving(self.settled)]
-                while end.words and end.sending.idle:
-                    word = end.words.popleft()
-                    frame = encoded.get(id(word)) or encoded.setdefault(id(word), encode(word))
-                    leaving.append((end.name, end.stream.header(settled=self.settled), [frame]))
+                leaving += [(end.name, header, frames) for header, frames in end.leaving(self.acknowledged)]
+                while end.notifications and end.sending.idle:
+                    notification = end.notifications.popleft()
+                    frame = encoded.get(id(notification)) or encoded.setdefault(id(notification), encode(notification))
+                    leaving.append((end.name, end.stream.header(acknowledged=self.acknowledged), [frame]))
         for name, header, frames in leaving:
             self._post(name, [encode(header), *frames])
 
@@ -370,7 +370,7 @@ class Link:
         piece = decode_piece(frames[0].buffer)
         with self._lock:
             end.asked = 0
-            if end.hear(piece, self._epoch, acknowledges=len(frames) == 1):
+            if end.hear(piece, self._session_id, acknowledges=len(frames) == 1):
                 self._due.add(end.rank)
                 self._rouse()
             if len(frames) == 1:
@@ -378,7 +378,7 @@ class Link:
                 return
             whole = end.receiving.take(piece, [frame.buffer for frame in frames[1:]])
             taken = end.receiving.due()
-            said = end.stream.header(settled=self.settled) if taken is not None else None
+            said = end.stream.header(acknowledged=self.acknowledged) if taken is not None else None
         if whole is not None and self._receive is not None and self._is_next(end, piece, whole):
             if bytes_lost(whole):
                 whole = instead(end.rank, whole)
@@ -388,7 +388,9 @@ class Link:
                     end.taken = message.taken or end.taken
                 self._receive(end.rank, *from_frames(message, whole[1:]))
         if said is not None:
-            acknowledgement = Piece(said.epoch, said.life, 0, 0, said.heard, said.settled, at=taken or 0)
+            acknowledgement = Piece(
+                said.session_id, said.incarnation, 0, 0, said.heard, said.acknowledged, at=taken or 0
+            )
             self._post(end.name, [encode(acknowledgement)])
 
     def _say(self, sentence: str) -> None:
@@ -418,14 +420,14 @@ class Link:
                     return False
                 end.begin_again()
                 self._due.add(end.rank)
-                if hello.asks or header.epoch != self._epoch:
-                    self._words.append((end.rank, Greet()))
+                if hello.asks or header.session_id != self._session_id:
+                    self._notifications.append((end.rank, Greet()))
                 self._rouse()
                 return True
             lacked = stream.lacking
             accepted = stream.accepts(header)
             if stream.lacking and not (lacked and header.number):
-                self._words.append((end.rank, Greet()))
+                self._notifications.append((end.rank, Greet()))
                 self._rouse()
             return accepted
 
@@ -438,7 +440,7 @@ class _End:
         start: the number of the start of its present process; 0 if there is none.
         public: that process's key.
         stream: to and from it; so are ``sending`` and ``receiving``.
-        words: what waits behind the messages with numbers.
+        notifications: what waits behind the messages with numbers.
         asked: how many questions it has got since it was heard last.
         taken: how much of its captured files its output has shown.
     """
@@ -450,7 +452,7 @@ class _End:
         self.stream = stream
         self.sending = Sending()
         self.receiving = Receiving()
-        self.words: deque[ToRank] = deque()
+        self.notifications: deque[ToRank] = deque()
         self.asked = 0
         self.taken = (0, 0)
 
@@ -462,28 +464,28 @@ class _End:
         """Note that the connection or the process is another one: the stream passes on again what was not heard."""
         self.sending.clear()
         self.receiving.clear()
-        self.words.clear()
+        self.notifications.clear()
         self.asked = 0
 
     def may_be_asked(self) -> bool:
         """Tell whether it may get a question more; count it."""
         self.asked += 1
-        return self.asked <= _MOST_ASKED and not any(isinstance(word, StatusRequest) for word in self.words)
+        return self.asked <= _MOST_ASKED and not any(isinstance(each, StatusRequest) for each in self.notifications)
 
-    def hear(self, piece: Piece, epoch: int, *, acknowledges: bool) -> bool:
+    def hear(self, piece: Piece, session_id: int, *, acknowledges: bool) -> bool:
         """Note how much the rank has taken; return whether more is to be sent now."""
-        if (piece.epoch, piece.life) == (epoch, self.stream.life):
+        if (piece.session_id, piece.incarnation) == (session_id, self.stream.incarnation):
             self.sending.hear(piece.heard, piece.at if acknowledges else 0)
         return not self.sending.idle and self.sending.open
 
-    def leaving(self, settled: int) -> Iterator[tuple[Header, Sequence[Any]]]:
+    def leaving(self, acknowledged: int) -> Iterator[tuple[Header, Sequence[Any]]]:
         """Return what may leave now."""
         while self.stream.known:
             if self.sending.idle:
                 self.sending.add(self.stream.out.take())
             if self.sending.idle or not self.sending.open:
                 return
-            yield from self.sending.leaving(lambda sent: self.stream.header(sent, settled))
+            yield from self.sending.leaving(lambda sent: self.stream.header(sent, acknowledged))
 
 
 class _Node:

@@ -46,12 +46,12 @@ from ..protocol.nodes import rank_of, wired
 from ..rank_spec import capital
 from ..threads import keep
 from ..world_info import without_prologue
-from .absence import await_end
+from .dead_nodes import await_end
+from .launchers.daemon import Daemon
 from .link import Link
 from .orders import Orders, why_not
 from .process_table import Process, ProcessTable
 from .served import Served
-from .ways.daemon import Daemon
 
 BACK = "Type %distributed heal when it is back, or %distributed restart."
 """What to do about a node that was lost."""
@@ -172,8 +172,8 @@ class NodeClient:
         """
         with self._launching:
             has_spoken = self.link.heard(self.number) > self._launched
-            patience = 0.0 if has_spoken or (now and self.gone) else self._pause if self.gone else _COMES
-            if not self._leaving and time.monotonic() - self._launched >= patience:
+            backoff = 0.0 if has_spoken or (now and self.gone) else self._pause if self.gone else _COMES
+            if not self._leaving and time.monotonic() - self._launched >= backoff:
                 self._pause = min(_LONGEST, 2 * self._pause)  # until it has come
                 self.launch()
 
@@ -293,7 +293,7 @@ class NodeClient:
         server = self._server
         environment = {wired(name): wired(value) for name, value in server.environment(environment).items()}
         folder = wired(server.working_folder())
-        order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_elsewhere)
+        order = Start(self._orders.number(), key, what, argv, environment, folder, adds=server.is_remote)
         rank = rank_of(key)
         if rank is None:
             return order
@@ -364,8 +364,8 @@ class NodeClient:
         elif self._server.is_far:
             if now - self._asked > _SILENCE and not self._losing:
                 self._losing = True
-                keep("nbcomm-absence", self._lose, self._faults, again=0)
-        elif now - self._asked > (_PROGRAM_DOES if self._server.is_elsewhere else _MOMENT):
+                keep("nbcomm-dead-node", self._lose, self._faults, again=0)
+        elif now - self._asked > (_PROGRAM_DOES if self._server.is_remote else _MOMENT):
             self.replace_daemon()
 
     def _lose(self) -> None:
@@ -378,15 +378,15 @@ class NodeClient:
         finally:
             self._losing = False
 
-    def _lose_cleared(self, patience: float) -> None:
+    def _lose_cleared(self, timeout: float) -> None:
         """Declare the processes dead of a node that somebody else has told to end, unless it is soon said who."""
-        if patience:
-            keep("nbcomm-absence", partial(self._await_reason, patience), self._faults, again=0)
+        if timeout:
+            keep("nbcomm-dead-node", partial(self._await_reason, timeout), self._faults, again=0)
         else:
             self.lose("was told to end")
 
-    def _await_reason(self, patience: float) -> None:
-        if not _wait_until(lambda: bool(self.lost) or self._leaving, patience):
+    def _await_reason(self, timeout: float) -> None:
+        if not _wait_until(lambda: bool(self.lost) or self._leaving, timeout):
             self.lose("was told to end")
 
     def lose(self, why: str) -> None:

@@ -17,24 +17,24 @@ from msgspec import structs
 
 from ..errors import StartError, StateError
 from ..faults import take_all
-from ..node.ticket import Ticket
+from ..node.join_token import JoinToken
 from ..protocol.common import LOOPBACK
 from ..protocol.nodes import key_of, name_of
 from ..threads import keep
-from ..world_info import JobInfo, JoinedInfo, LinkInfo, Way
-from .elsewhere import Elsewhere
+from ..world_info import JobInfo, JoinedInfo, Launcher, LinkInfo
+from .launchers.joined import JoinedNode
+from .launchers.shared_launcher import SharedLauncher, SharedProgram, forget
+from .launchers.tunnel import Tunnels
 from .node_client import NodeClient
 from .placement import NodeShare
+from .remote_nodes import RemoteNodes
 from .rendezvous import Rendezvous
-from .ways.joined import JoinedNode
-from .ways.together import SharedProgram, Together, forget
-from .ways.tunnel import Tunnels
 
 if TYPE_CHECKING:
     from ..protocol import Exited
     from .head import Head
+    from .launchers.slurm import Job
     from .process_table import Process
-    from .ways.slurm import Job
 
 _COMPARED = 60.0
 """Seconds for which a comparison of clocks holds: quartz drifts by milliseconds in that time."""
@@ -95,31 +95,31 @@ class Nodes:
         """
         self._address = self.link.listen(f"tcp://{host}:*")
 
-    def _invite(self, way: Way, number: int, node: int, *, tunnelled: bool = False) -> JoinedInfo:
+    def _invite(self, launcher: Launcher, number: int, node: int, *, tunnelled: bool = False) -> JoinedInfo:
         """Return what is known of a node before it joins: its numbers, a key of its own, and its way to here."""
         public, secret = (key.decode() for key in zmq.curve_keypair())
         address = f"ipc:///tmp/nbcomm-{self.home.id}-{number}.sock" if tunnelled else self._address
         link = LinkInfo(address, self.home.read_link().server_public, public, secret, name_of(number), tunnelled)
-        return JoinedInfo(number, node, link, way, port=int(self._address.rpartition(":")[2]) if tunnelled else 0)
+        return JoinedInfo(number, node, link, launcher, port=int(self._address.rpartition(":")[2]) if tunnelled else 0)
 
-    def _let_join(self, invited: Sequence[JoinedInfo], together: Together | None) -> list[NodeClient]:
-        shared = None if together is None else together.begin([self._ticket(info) for info in invited])
+    def _let_join(self, invited: Sequence[JoinedInfo], shared_launcher: SharedLauncher | None) -> list[NodeClient]:
+        shared = None if shared_launcher is None else shared_launcher.begin([self._token(info) for info in invited])
         joining = [self._enter(info, shared) for info in invited]
         for node in joining:
             node.launch()
         return joining
 
-    def _ticket(self, info: JoinedInfo) -> Ticket:
-        return Ticket(self.home.id, info.link, self.head.lease)
+    def _token(self, info: JoinedInfo) -> JoinToken:
+        return JoinToken(self.home.id, info.link, self.head.lease)
 
     def _enter(self, info: JoinedInfo, shared: SharedProgram | None = None) -> NodeClient:
         """Make the client of another node, which may connect from now on."""
-        taken_back = partial(self._taken_back, info.way.host)
-        server = JoinedNode(self._ticket(info), info.way, self._is_over, taken_back, shared=shared)
+        taken_back = partial(self._taken_back, info.launcher.host)
+        server = JoinedNode(self._token(info), info.launcher, self._is_over, taken_back, shared=shared)
         node = NodeClient(info.number, server, self.head.numbers, self.head.lease)
         node.link = self.link
         node.doubt = self._doubt
-        self._name(node, info.node, info.way.host)
+        self._name(node, info.node, info.launcher.host)
         if self._hearers is not None:
             node.report_to(*self._hearers)
         self._joined[info.number] = info
@@ -142,9 +142,9 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        self.add_all(Elsewhere([Way(sys.executable)] * (len(counts) - 1), counts, LOOPBACK), lambda _: deadline)
+        self.add_all(RemoteNodes([Launcher(sys.executable)] * (len(counts) - 1), counts, LOOPBACK), lambda _: deadline)
 
-    def add_all(self, there: Elsewhere, until: Callable[[Sequence[NodeClient]], float]) -> None:
+    def add_all(self, there: RemoteNodes, until: Callable[[Sequence[NodeClient]], float]) -> None:
         """Let other nodes join, and place the ranks on all.
 
         Args:
@@ -155,7 +155,7 @@ class Nodes:
         Raises:
             StartError: a node has not joined; the message contains what it said.
         """
-        counts, together = there.counts, there.together
+        counts, shared_launcher = there.counts, there.shared_launcher
         try:
             self.listen(there.address)
         except zmq.ZMQError as error:
@@ -164,21 +164,21 @@ class Nodes:
             ) from error
         before = 1 if counts[0] else 0  # a head without ranks is no node to users
         invited = [
-            self._invite(way, 1 + place, before + place, tunnelled=there.tunnelled)
-            for place, way in enumerate(there.ways)
+            self._invite(launcher, 1 + place, before + place, tunnelled=there.tunnelled)
+            for place, launcher in enumerate(there.launchers)
         ]
         self._tunnels.open(invited)
         try:
-            joining = self._let_join(invited, together)
+            joining = self._let_join(invited, shared_launcher)
             deadline = until(joining)
             for node in joining:
                 node.wait_ready(max(0.0, deadline - time.monotonic()))
                 self._compare(node)
         finally:
-            if together is not None:
-                together.end()
-        if together is not None:
-            counts = self._find_machines(together, counts)
+            if shared_launcher is not None:
+                shared_launcher.end()
+        if shared_launcher is not None:
+            counts = self._find_machines(shared_launcher, counts)
         self._size = sum(counts)
         first = 0
         for node, count in zip(self._all, counts, strict=True):
@@ -186,14 +186,14 @@ class Nodes:
                 self.place(range(first, first + count), node)
             first += count
 
-    def _find_machines(self, together: Together, counts: Sequence[int]) -> list[int]:
+    def _find_machines(self, shared_launcher: SharedLauncher, counts: Sequence[int]) -> list[int]:
         """Note on which machine each node is, and return the number of ranks of each; all have told their facts."""
         found = [node.told.host if node.told is not None else "" for node in self._all[1:]]
         for node, host in zip(self._all[1:], found, strict=True):
             info = self._joined[node.number]
             self._name(node, info.node, host)
-            self._joined[node.number] = structs.replace(info, way=structs.replace(info.way, host=host))
-        return [counts[0], *together.in_order(counts[1:], found)]
+            self._joined[node.number] = structs.replace(info, launcher=structs.replace(info.launcher, host=host))
+        return [counts[0], *shared_launcher.in_order(counts[1:], found)]
 
     def _doubt(self) -> float:
         """Ask for a look at the job, as a node has ended; return the seconds that the look may take."""
@@ -228,7 +228,7 @@ class Nodes:
     @property
     def are_here(self) -> bool:
         """Whether all of them are on this machine."""
-        return not any(info.way.is_far for info in self._joined.values())
+        return not any(info.launcher.is_far for info in self._joined.values())
 
     def _compare(self, node: NodeClient) -> None:
         """Compare the versions of a node with the head's.
@@ -272,7 +272,7 @@ class Nodes:
         """
         self._size = size
         if job is not None:
-            from .ways.slurm import Job
+            from .launchers.slurm import Job
 
             self.job = Job(job)
         if not joined:
@@ -441,7 +441,7 @@ class Nodes:
         ending.append(keep("nbcomm-end", partial(node.end, _END), again=0))
 
     def _forget_programs(self) -> None:
-        if any(info.way.together for info in self._joined.values()):
+        if any(info.launcher.shared for info in self._joined.values()):
             forget(self.home.id)  # where another notebook has started the programs, what they said is there
 
     def _cancel_job(self) -> None:

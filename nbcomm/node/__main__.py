@@ -1,8 +1,8 @@
-"""A node on another machine: ``python -m nbcomm.node [TICKET]`` joins the world of a ticket, and stays until it ends.
+"""A node on another machine: ``python -m nbcomm.node [TOKEN]`` joins a world, and stays until that ends.
 
-The ticket is read from a file, or from standard input. ssh, srun, mpiexec or HTCondor start this program, and see its
-end. The work is done by the node's daemon, a process of its own, which lives on if whoever has started this program is
-cut off: the notebook may come back within the lease.
+The join token is read from a file, or from standard input. ssh, srun, mpiexec or HTCondor start this program, and see
+its end. The work is done by the node's daemon, a process of its own, which lives on if whoever has started this program
+is cut off: the notebook may come back within the lease.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from typing import Any
 
 from ..errors import StartError
 from ..world_dir import WorldDir
-from . import ticket
+from . import join_token
 from .fence import fence
 from .processes.children import written_down
-from .processes.seat import Seat
+from .processes.daemon_lock import DaemonLock
 from .start import last_words, start_daemon
 
 _TICK = 0.25
 
-_PATIENCE = 0.5
+_TIMEOUT = 0.5
 """Seconds without a daemon after which another one is started: one that was replaced is killed by the next one."""
 
 
@@ -42,7 +42,7 @@ class NodeProgram:
     def __init__(self, home: WorldDir) -> None:
         self._home = home
         self._way_back = home.read_link().socket
-        self._seat = Seat(home.daemon_seat)
+        self._lock = DaemonLock(home.daemon_lock)
         self._told_to_end = threading.Event()
         self._daemon: subprocess.Popen[bytes] | None = None
 
@@ -84,14 +84,14 @@ class NodeProgram:
         served = time.monotonic()
         with suppress(FileNotFoundError):  # the directory is removed just now
             while self._home.path.exists():
-                is_served = bool(self._seat.holder())
+                is_served = bool(self._lock.holder())
                 if not is_served and not others:
                     return False
                 served = time.monotonic() if is_served else served
                 if self._told_to_end.wait(_TICK):
                     fence(self._home)
                     return False
-                if time.monotonic() - served > _PATIENCE:
+                if time.monotonic() - served > _TIMEOUT:
                     return True
         return False
 
@@ -103,9 +103,9 @@ class NodeProgram:
 
 
 def main() -> int:
-    """Join the world of a ticket; return the exit status."""
+    """Join the world of a token; return the exit status."""
     try:
-        return NodeProgram(ticket.read(sys.argv[1] if len(sys.argv) > 1 else None).redeem()).serve()
+        return NodeProgram(join_token.read(sys.argv[1] if len(sys.argv) > 1 else None).redeem()).serve()
     except StartError as error:
         print(error, file=sys.stderr, flush=True)  # noqa: T201 - the program's output
         return 1

@@ -61,7 +61,7 @@ from .notebook_end import NotebookEnd
 from .peers import listening_at
 from .processes import fork_signals, parenthood
 from .processes.children import Children, written_down
-from .processes.seat import Seat
+from .processes.daemon_lock import DaemonLock
 from .processes.warmup import prepare
 from .rendezvous import Rendezvous
 from .starts import Starts
@@ -82,7 +82,7 @@ _GREETING = 1.0
 """Seconds after which a notebook that is connected, and has not claimed the world, is greeted again."""
 
 _LONGEST_SLEEP = 3600.0
-_BREATH = 0.1
+_BACKOFF = 0.1
 """Seconds of pause after a failed turn: one that fails at once each time must not use up a core, or fill the disk."""
 
 _REMEMBERED = 1000
@@ -100,13 +100,13 @@ class Daemon:
     Args:
         home: the world's directory.
         zygote: forks ranks; the first one is started.
-        seat: this process has it as the only daemon of the directory.
+        lock: this process has it as the only daemon of the directory.
     """
 
-    def __init__(self, home: WorldDir, zygote: Zygote, seat: Seat) -> None:
+    def __init__(self, home: WorldDir, zygote: Zygote, lock: DaemonLock) -> None:
         self._home = home
         self._zygote = zygote
-        self._seat = seat
+        self._lock = lock
         self._number = time.time_ns()
         self._faults = Faults()
         self._stumbled = self._over = self._failed = False
@@ -150,23 +150,23 @@ class Daemon:
                 self._children.adopt_all()
             while not (self._over or self._lease_is_over()):
                 # A step that has failed may have consumed the only notice of work that remains to be done.
-                patience, self._stumbled = 0.0 if self._stumbled else self._patience(), False
+                timeout, self._stumbled = 0.0 if self._stumbled else self._timeout(), False
                 with self._going_on("a turn"):
-                    self._turn(patience)
+                    self._turn(timeout)
                 if self._stumbled:
-                    time.sleep(_BREATH)
+                    time.sleep(_BACKOFF)
             if not (self._was_held or self._over):
                 sys.stderr.write(_UNREACHED.format(self._link.address, self._grace()))
                 self._failed = True
         finally:
             self._end()
 
-    def _turn(self, patience: float) -> None:
+    def _turn(self, timeout: float) -> None:
         """Wait until something happens, for so many seconds at most, and handle it."""
         if self._notebook.closed:
             with self._going_on("opening the link again"):
                 self._notebook.open()
-        ready = dict(self._poller.poll(math.ceil(patience * 1000)))
+        ready = dict(self._poller.poll(math.ceil(timeout * 1000)))
         if self._woken.fileno() in ready:
             with suppress(BlockingIOError):
                 self._woken.recv(4096)
@@ -183,7 +183,7 @@ class Daemon:
         for source in ready:
             if self._children.is_watched(source):
                 with self._going_on("an end"):
-                    self._children.bury(source)
+                    self._children.on_exit(source)
         if self._listener.fileno() in ready:
             with self._going_on("a connection"):
                 self._tell_status()
@@ -203,13 +203,13 @@ class Daemon:
     def _stumble(self, _: str) -> None:
         self._stumbled = True
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         """Return the seconds until something is due."""
         limits = [_LONGEST_SLEEP]
         if self._children.due or self._notebook.closed:
             limits.append(_LOOK)
-        if self._zygote.patience is not None:
-            limits.append(self._zygote.patience)
+        if self._zygote.backoff is not None:
+            limits.append(self._zygote.backoff)
         if self._notebook.connected and not self._holder:
             limits.append(max(0.0, self._greeted + _GREETING - time.monotonic()))
         if not self._holder:
@@ -410,14 +410,14 @@ def run(home: WorldDir, prepared: Callable[[], Ready] = prepare) -> NoReturn:
         home: the directory.
         prepared: makes the first zygote ready for forks.
     """
-    seat = Seat(home.daemon_seat)
+    lock = DaemonLock(home.daemon_lock)
     try:
-        seat.take_over()
+        lock.take_over()
         parenthood.adopt_orphans()
-        zygote = Zygote(home, seat.close)
+        zygote = Zygote(home, lock.close)
         # Before this process has a context of ZeroMQ, whose threads no fork survives.
         zygote.fork(prepared) if sys.platform == "linux" else zygote.start()
-        daemon = Daemon(home, zygote, seat)
+        daemon = Daemon(home, zygote, lock)
     except BaseException:  # noqa: BLE001 - an interrupt must not leave the directory either
         fork_signals.ignore()
         with suppress(OSError):  # the disk is full

@@ -14,10 +14,10 @@ from contextlib import suppress
 from ..world_dir import WorldDir
 from .processes import fork_signals
 from .processes.children import written_down
+from .processes.daemon_lock import DaemonLock
 from .processes.liveness import end, has_ended
-from .processes.seat import Seat
 
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 """Seconds in which killed processes must end."""
 
 _TICK = 0.002
@@ -31,11 +31,11 @@ def fence(home: WorldDir, others: Iterable[int] = ()) -> None:
         others: processes of which the notebook knows; perhaps there was no room to write them down.
     """
     with suppress(OSError):  # it does not end, or the directory is removed just now
-        Seat(home.daemon_seat).vacate()
+        DaemonLock(home.daemon_lock).kill_holder()
     left = [*{*others, *(started.pid for started in written_down(home))}]
     for pid in left:
         end(home, pid)
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     while not all(has_ended(home, pid) for pid in left) and time.monotonic() < deadline:
         time.sleep(_TICK)
     home.remove()

@@ -171,7 +171,7 @@ class Starts:
         Raises:
             OSError: it could not be started.
         """
-        if self._zygote.patience == 0.0:
+        if self._zygote.backoff == 0.0:
             self._zygote_end = None
             self._zygote.start()
             self.channel = self._zygote.channel

@@ -69,7 +69,7 @@ class Zygote:
         return self._is_ready and self.channel is not None
 
     @property
-    def patience(self) -> float | None:
+    def backoff(self) -> float | None:
         """Seconds until another one is to be started; None if there is one, or none is needed."""
         if self.channel is not None or (self.ready is not None and not self.ready.forks):
             return None
@@ -103,7 +103,7 @@ class Zygote:
         """Start one as a program of its own: this process has threads by now.
 
         Raises:
-            OSError: it could not be started; call this again after `patience`.
+            OSError: it could not be started; call this again after `backoff`.
         """
         self._due = time.monotonic() + _AGAIN
         ours, theirs = _pair()

@@ -176,7 +176,7 @@ class Sending:
         if not self._views:
             self._queue.popleft()
             self._at = 0
-        fields = (header.epoch, header.life, header.number, header.after, header.heard, header.settled)
+        fields = (header.session_id, header.incarnation, header.number, header.after, header.heard, header.acknowledged)
         return Piece(*fields, [*sizes], at), part
 
     def _note(self, size: int) -> None:
@@ -219,7 +219,7 @@ class Receiving:
             if piece.number:
                 self._cut = None
             return frames
-        key = piece.epoch, piece.life, piece.number
+        key = piece.session_id, piece.incarnation, piece.number
         if piece.sizes:
             self._cut = None  # its memory may be needed
             self._cut = _Cut(key, piece.sizes)

@@ -12,9 +12,9 @@ A message without a number (a question about a rank's state and its answer, Hell
 says what was sent before it, or waits to be. A receiver that lacks something of that asks for it, so a loss without a
 break is repaired by the next questions.
 
-Processes are replaced on both sides. A notebook has an *epoch*, larger than that of each notebook before it, and a
-process of a rank has a *life*, a number of its own. A header has both, so a message from before a replacement is known
-as such. A new notebook hears again all that no notebook has *settled*: the messages about a cell are kept
+Processes are replaced on both sides. A notebook has a *session id*, larger than that of each notebook before it, and
+a process of a rank has an *incarnation*, a number of its own. A header has both, so a message from before a replacement
+is known as such. A new notebook hears again all that no notebook has *acknowledged*: the messages about a cell are kept
 until a notebook says that it has all of them, from all ranks.
 
 Nothing here does input or output, or knows a clock.
@@ -39,20 +39,20 @@ class Header(msgspec.Struct, array_like=True, frozen=True):
     """What stands before each message.
 
     Attributes:
-        epoch: the notebook's; from a rank, that of the last notebook that it has heard, or 0.
-        life: the rank's; 0 if the notebook has not heard it yet.
+        session_id: the notebook's; from a rank, that of the last notebook that it has heard, or 0.
+        incarnation: the rank's; 0 if the notebook has not heard it yet.
         number: the position of the message among those of its sender to this receiver, from 1; 0 if it has none.
         after: the number of the message before this one; of one without a number, of the last that is kept.
         heard: the number of the last message that the sender of this one has heard.
-        settled: from the notebook: no later notebook needs the messages about cells up to this request.
+        acknowledged: from the notebook: no later notebook needs the messages about cells up to this request.
     """
 
-    epoch: int
-    life: int
+    session_id: int
+    incarnation: int
     number: int
     after: int
     heard: int
-    settled: int = 0
+    acknowledged: int = 0
 
 
 class Incoming:
@@ -123,7 +123,7 @@ class Outgoing:
         self._gap = gap
         self._lock = threading.Lock()
         self._number = 0
-        self._heard = self._settled = 0
+        self._heard = self._acknowledged = 0
         self._heard_now = 0  # by the present notebook
         self._kept: OrderedDict[int, _Kept] = OrderedDict()
         self._passing: OrderedDict[int, None] = OrderedDict()  # of those, what is kept only until it is heard
@@ -201,16 +201,16 @@ class Outgoing:
                 self.last = number
         return taken
 
-    def hear(self, heard: int, settled: int = 0) -> None:
+    def hear(self, heard: int, acknowledged: int = 0) -> None:
         """Forget what the other side has heard, and what no later notebook needs."""
         with self._lock:
-            self._heard, self._settled = max(self._heard, heard), max(self._settled, settled)
+            self._heard, self._acknowledged = max(self._heard, heard), max(self._acknowledged, acknowledged)
             self._heard_now = max(self._heard_now, heard)
             while self._passing and (number := next(iter(self._passing))) <= heard:
                 self._forget(number)
             while self._kept:
                 number, kept = next(iter(self._kept.items()))
-                if number > heard or kept.run > settled:
+                if number > heard or kept.run > acknowledged:
                     break
                 self._forget(number)
             self._make_room()
@@ -231,7 +231,7 @@ class Outgoing:
         """Pass on all that is kept about cells to a new notebook; only the old one needed the rest."""
         with self._lock:
             for number, kept in list(self._kept.items()):
-                if not kept.run or (number <= self._heard and kept.run <= self._settled):
+                if not kept.run or (number <= self._heard and kept.run <= self._acknowledged):
                     self._forget(number)
             self.last = self._heard_now = 0
 
@@ -240,19 +240,19 @@ class RankStream:
     """The rank's end of the stream.
 
     Args:
-        life: of this process.
+        incarnation: of this process.
         out: what this rank sends.
 
     Attributes:
-        epoch: of the present notebook; 0 before there is one.
-        settled: no notebook needs the messages about cells up to this request any more.
+        session_id: of the present notebook; 0 before there is one.
+        acknowledged: no notebook needs the messages about cells up to this request any more.
     """
 
-    def __init__(self, life: int, out: Outgoing) -> None:
-        self.epoch = 0
-        self.settled = 0
+    def __init__(self, incarnation: int, out: Outgoing) -> None:
+        self.session_id = 0
+        self.acknowledged = 0
         self.out = out
-        self._life = life
+        self._incarnation = incarnation
         self._into = Incoming()
         self._unknown = False
 
@@ -263,19 +263,19 @@ class RankStream:
 
     def is_new(self, header: Header) -> bool:
         """Tell whether a message is the first of a notebook that is new here; if so, listen to that one only."""
-        if header.epoch <= self.epoch or header.life not in (0, self._life):
+        if header.session_id <= self.session_id or header.incarnation not in (0, self._incarnation):
             return False
-        self.epoch = header.epoch
+        self.session_id = header.session_id
         self._into = Incoming()
         self.out.begin_again()
         return True
 
     def accepts(self, header: Header) -> bool:
         """Return whether a message is the next one of the present notebook; note what that has heard."""
-        if header.epoch < self.epoch:
+        if header.session_id < self.session_id:
             return False  # of an earlier notebook
-        self._unknown = header.life != self._life
-        if header.epoch > self.epoch or header.life not in (0, self._life):
+        self._unknown = header.incarnation != self._incarnation
+        if header.session_id > self.session_id or header.incarnation not in (0, self._incarnation):
             return False  # for an earlier process
         self._note(header)
         return self._into.accepts(header)
@@ -286,15 +286,15 @@ class RankStream:
         Returns:
             Whether it knows this process; if not, it must hear `Hello` first.
         """
-        if header.epoch != self.epoch or header.life != self._life:
+        if header.session_id != self.session_id or header.incarnation != self._incarnation:
             return False
         self._note(header)
         self.out.rewind(header.heard)
         return True
 
     def _note(self, header: Header) -> None:
-        self.settled = max(self.settled, header.settled)
-        self.out.hear(header.heard, self.settled)
+        self.acknowledged = max(self.acknowledged, header.acknowledged)
+        self.out.hear(header.heard, self.acknowledged)
 
     def header(self, sent: Sent | None = None, behind: int | None = None) -> Header:
         """Return the header of a message that is sent now.
@@ -304,21 +304,23 @@ class RankStream:
             behind: the number of the message behind which that comes; by default the newest, passed on or not.
         """
         if sent is not None:
-            return Header(self.epoch, self._life, sent.number, sent.after, self._into.heard)
-        return Header(self.epoch, self._life, 0, self.out.newest if behind is None else behind, self._into.heard)
+            return Header(self.session_id, self._incarnation, sent.number, sent.after, self._into.heard)
+        return Header(
+            self.session_id, self._incarnation, 0, self.out.newest if behind is None else behind, self._into.heard
+        )
 
 
 class NotebookStream:
     """The notebook's end of the stream to one rank.
 
     Args:
-        epoch: of this notebook.
+        session_id: of this notebook.
     """
 
-    def __init__(self, epoch: int) -> None:
+    def __init__(self, session_id: int) -> None:
         self.out = Outgoing()
-        self._epoch = epoch
-        self._life = 0
+        self._session_id = session_id
+        self._incarnation = 0
         self._past: set[int] = set()
         self._into = Incoming()
 
@@ -328,14 +330,14 @@ class NotebookStream:
         return self._into.lacking
 
     @property
-    def life(self) -> int:
+    def incarnation(self) -> int:
         """The present process's; 0 if it has not introduced itself."""
-        return self._life
+        return self._incarnation
 
     @property
     def known(self) -> bool:
         """Whether the rank has introduced itself."""
-        return self._life != 0
+        return self._incarnation != 0
 
     def meet(self, header: Header) -> bool:
         """Note the header of a `Hello`, and send again what the rank lacks.
@@ -343,28 +345,28 @@ class NotebookStream:
         Returns:
             Whether the message is to be delivered: it is not from a process that was replaced.
         """
-        if header.life in self._past:
+        if header.incarnation in self._past:
             return False
-        if self._life and header.life != self._life:
+        if self._incarnation and header.incarnation != self._incarnation:
             self.end()
-        self._life = header.life
-        self.out.rewind(header.heard if header.epoch == self._epoch else 0)
+        self._incarnation = header.incarnation
+        self.out.rewind(header.heard if header.session_id == self._session_id else 0)
         return True
 
     def end(self) -> None:
         """Forget a process that has ended, and what was sent to it, even if it has not introduced itself."""
-        if self._life:
-            self._past.add(self._life)
-        self.out, self._into, self._life = Outgoing(), Incoming(), 0
+        if self._incarnation:
+            self._past.add(self._incarnation)
+        self.out, self._into, self._incarnation = Outgoing(), Incoming(), 0
 
     def accepts(self, header: Header) -> bool:
         """Return whether a message is the next one of the present process; note what that has heard."""
-        if header.epoch != self._epoch or header.life != self._life:
+        if header.session_id != self._session_id or header.incarnation != self._incarnation:
             return False  # it was sent to an earlier notebook, or by an earlier process
         self.out.hear(header.heard)
         return self._into.accepts(header)
 
-    def header(self, sent: Sent | None = None, settled: int = 0) -> Header:
+    def header(self, sent: Sent | None = None, acknowledged: int = 0) -> Header:
         """Return the header of a message that is sent now: one that was taken, or by default one without a number."""
         number, after = (sent.number, sent.after) if sent is not None else (0, self.out.newest)
-        return Header(self._epoch, self._life, number, after, self._into.heard, settled)
+        return Header(self._session_id, self._incarnation, number, after, self._into.heard, acknowledged)

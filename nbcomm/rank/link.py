@@ -25,7 +25,7 @@ import zmq
 from .. import errors
 from ..faults import Faults, failure, trace
 from ..node.notebook_end import NotebookEnd
-from ..node.processes.seat import Seat
+from ..node.processes.daemon_lock import DaemonLock
 from ..protocol import (
     Abort,
     CommToRank,
@@ -64,8 +64,8 @@ from .cells.stdin import InputPrompter
 from .ending import Ending
 from .groups.environment import device_memory
 from .groups.world import World
-from .letters import Letters
 from .main_loop import CALLBACK, MainLoop, MainThreadState, Parts
+from .messages import Messages
 from .output import progress_bars
 from .output.capture import Capture, follow_threads, route_displays
 from .output.widget_comms import Comms
@@ -76,7 +76,7 @@ from .termination import Termination
 _TRIES = 5
 """How many times in a row the link is opened again after a fault of its thread."""
 
-_ROUNDS, _BREATH = 20, 0.05
+_ROUNDS, _BACKOFF = 20, 0.05
 """Rounds of the thread that may fail in a row, and seconds of pause after each."""
 
 _RETRY = 50
@@ -125,7 +125,7 @@ class RankLink:
         self.capture = Capture(captured, self._note_loss)
         self._main_thread = MainThreadState()
         out = Outgoing(_MOST, _gap, _MOST_UNHEARD)
-        self._letters = Letters(secrets.randbits(62) + 1, out, self._hello, self._meet)
+        self._messages = Messages(secrets.randbits(62) + 1, out, self._hello, self._meet)
         self._cell: tuple[int, str] = (0, "")
         self._faults = Faults(lambda: home.add_to_log(rank, trace()))
         self._untold: dict[str, None] = {}  # what was, or may be, lost of output; the next cell's end tells it
@@ -149,8 +149,8 @@ class RankLink:
             Stop: self._end,
         }
         self._look_at = 0.0  # when the link's thread looks for output, by `time.monotonic`
-        self._said: tuple[int, int] | None = None  # how much of the captured files is in letters
-        self._unheard: deque[tuple[int, tuple[int, int]]] = deque()  # the same, behind which letter
+        self._said: tuple[int, int] | None = None  # how much of the captured files is in messages
+        self._unheard: deque[tuple[int, tuple[int, int]]] = deque()  # the same, behind which message
         self._wake, self._woken = socket.socketpair()
         for end in (self._wake, self._woken):
             end.setblocking(False)  # noqa: FBT003 - positional only
@@ -186,7 +186,7 @@ class RankLink:
         main_loop = MainLoop(shell, runner, comms, parts, self._main_thread)
         main_loop.begin(loop)
         self._main_loop = main_loop  # from now on the link's thread hands requests over to it
-        self._letters.tell(self._hello(asks=False))
+        self._messages.notify(self._hello(asks=False))
         self._rouse()
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
@@ -199,7 +199,7 @@ class RankLink:
     def _say(self, message: FromRank, buffers: Sequence[Any] = (), run: int = 0) -> None:
         """Keep a message for the link's thread, which is to be roused: it takes Python's lock from the main thread."""
         answers, output = isinstance(message, Done), isinstance(message, Output)
-        self._letters.say(to_frames(message, buffers), run, output=output, asks=answers)
+        self._messages.send(to_frames(message, buffers), run, output=output, asks=answers)
 
     def _begin_cell(self, run: int, ranks: str) -> None:
         """Note a cell that begins, for a notebook that may come meanwhile."""
@@ -216,7 +216,7 @@ class RankLink:
 
     def _send_output(self, *, end: bool = False, then: tuple[Done, Sequence[Any]] | None = None) -> None:
         with self._sending:
-            questions = self._asker.take() if self._asker is not None else []  # after what was shown before them
+            input_requests = self._asker.take() if self._asker is not None else []  # after what was shown before them
             taken: list[tuple[int, list[Item]]] = []
             with self._faults.beside("some of its output is lost", self._note_loss):
                 taken = self.capture.take(end=end)
@@ -228,12 +228,12 @@ class RankLink:
                         self._rouse()
                 if said is not None and said != self._said:
                     self._said = said
-                    self._unheard.append((self._letters.newest, said))
-            for question in questions:
-                self._say(question)
+                    self._unheard.append((self._messages.newest, said))
+            for input_request in input_requests:
+                self._say(input_request)
             if then is not None:
                 self._say_answer(*then)
-            if taken or questions or then is not None:
+            if taken or input_requests or then is not None:
                 self._rouse()
 
     def _note_loss(self, note: str) -> None:
@@ -274,7 +274,7 @@ class RankLink:
             if len(failed) == before:
                 failed.clear()
             else:
-                time.sleep(_BREATH)
+                time.sleep(_BACKOFF)
         raise RuntimeError(failed[-1])  # another connection may do better
 
     def _round(self, end: NotebookEnd, poller: zmq.Poller) -> None:
@@ -297,17 +297,17 @@ class RankLink:
             with self._faults.beside("an answer to what was typed could not be ended"):
                 self._assistant.look()
         self._look_for_output()
-        for letter in self._letters.leaving(connected=end.connected):
-            end.send([encode(letter.header), *letter.frames])
+        for message in self._messages.leaving(connected=end.connected):
+            end.send([encode(message.header), *message.frames])
 
     def _is_kept(self) -> bool:
         """Whether a daemon keeps the lease; without one, each rank does."""
         with suppress(OSError):  # the directory is removed
-            seat = Seat(self.home.daemon_seat)
+            lock = DaemonLock(self.home.daemon_lock)
             try:
-                return bool(seat.holder())
+                return bool(lock.holder())
             finally:
-                seat.close()
+                lock.close()
         return False
 
     def _until_output(self) -> int:
@@ -333,12 +333,12 @@ class RankLink:
             elif end.monitor in ready:
                 for there in end.looks_up():
                     if there:
-                        self._letters.connect()
+                        self._messages.connect()
                     else:  # what it has brought still counts
                         self._hear_arrived(end)
         if not end.closed and end.link in ready:
             self._hear_arrived(end)
-        while self._unheard and self._unheard[0][0] <= self._letters.heard:
+        while self._unheard and self._unheard[0][0] <= self._messages.heard:
             _, said = self._unheard.popleft()
             self.capture.note_said(said)
 
@@ -346,7 +346,7 @@ class RankLink:
         for header, *rest in end.receive():
             with self._faults.beside("a message could not be read"), suppress(msgspec.DecodeError):
                 piece = decode_piece(header.buffer)
-                frames = self._letters.arrive(piece, [frame.buffer for frame in rest])
+                frames = self._messages.arrive(piece, [frame.buffer for frame in rest])
                 if frames is not None:
                     self._hear(piece, frames)
 
@@ -360,7 +360,7 @@ class RankLink:
                 message = decode_to_rank(frames[0]) if not lost else None
             except MemoryError:
                 lost = len(frames[0])
-        accepted = self._letters.hear(header, message)
+        accepted = self._messages.hear(header, message)
         if accepted and message is not None:
             self._take(message, frames[1:])
         elif accepted and lost:
@@ -426,7 +426,7 @@ class RankLink:
             self._termination = Termination(running, self.world.generation)
 
     def _hear_probe(self, message: StatusRequest) -> None:
-        self._letters.tell(self._snapshot(message.question))
+        self._messages.notify(self._snapshot(message.question))
 
     def _hear_question(self, message: IntrospectRequest) -> None:
         if self._assistant is not None:
@@ -485,7 +485,7 @@ class RankLink:
         import torch
 
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
-        run, ranks = self._cell if self._cell[0] > self._letters.settled else (0, "")
+        run, ranks = self._cell if self._cell[0] > self._messages.acknowledged else (0, "")
         attached = self._main_loop is not None
         return Hello(
             self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__), attached, run, ranks, asks

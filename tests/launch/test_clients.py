@@ -157,7 +157,7 @@ def test_a_client_that_hears_of_a_new_engine_in_time_is_kept(make: Make, monkeyp
 
 
 def test_ranks_that_do_not_answer_are_named_and_may_be_asked_again(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clients, "_PATIENCE", 0.05)
+    monkeypatch.setattr(clients, "_TIMEOUT", 0.05)
     world = make([0])
     world.answer = lambda rank: None if rank else ""
     said = r"ha(ve|s) not registered with ipyparallel's controller within 0\.05 s, so .* Try again, or type"

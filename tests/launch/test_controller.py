@@ -118,7 +118,7 @@ def test_one_that_was_begun_and_has_ended_is_named_and_not_begun_again(node: Nod
 
 
 def test_one_that_takes_too_long_is_ended(node: Node, asked: Controller, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(controller, "_PATIENCE", 0.05)
+    monkeypatch.setattr(controller, "_TIMEOUT", 0.05)
     with pytest.raises(StartError, match=r"^ipyparallel's controller did not start within 0\.05 s\."):
         asked.await_ready()
     assert not asked.exists

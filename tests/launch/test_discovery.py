@@ -23,7 +23,7 @@ from nbcomm.world_info import WorldInfo
 def parent(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     monkeypatch.setenv("TMPDIR", str(tmp_path))  # worlds of others, on this machine, are not meant
-    monkeypatch.setattr(discovery, "_PATIENCE", 60.0)  # who answers is a thread that may have no turn for a while
+    monkeypatch.setattr(discovery, "_TIMEOUT", 60.0)  # who answers is a thread that may have no turn for a while
     made = tmp_path / f"nbcomm-{os.getuid()}"
     made.mkdir()
     return made
@@ -77,7 +77,7 @@ def test_worlds_are_listed_newest_first_with_whose_they_are(serve: Serve) -> Non
 
 @pytest.mark.parametrize("says", [b"", b"hello\n", b"\xff" * 64, status()[:-5], b"\xff", encode(Obeyed(1))])
 def test_what_answers_otherwise_is_no_world(serve: Serve, says: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_PATIENCE", 0.5)
+    monkeypatch.setattr(discovery, "_TIMEOUT", 0.5)
     serve("aaaa", says)
     assert discovery.find_worlds() == []
 
@@ -92,7 +92,7 @@ def test_directories_of_worlds_that_have_ended_are_passed_by(parent: Path, serve
 
 
 def test_one_whose_daemon_is_gone_is_passed_by(parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
+    monkeypatch.setattr(discovery, "_TIMEOUT", 0.2)
     home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
@@ -102,7 +102,7 @@ def test_one_whose_daemon_is_gone_is_passed_by(parent: Path, monkeypatch: pytest
 
 
 def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_PATIENCE", 0.2)
+    monkeypatch.setattr(discovery, "_TIMEOUT", 0.2)
     home = WorldDir(parent / "aaaa")
     home.path.mkdir()
     home.write_world(WorldInfo("2 ranks on cpu", [], [], 29500, 60.0, 1.0, "/"))
@@ -115,7 +115,7 @@ def test_one_that_says_nothing_is_not_waited_for(serve: Serve, parent: Path, mon
 
 
 def test_whoever_wants_one_waits_for_a_slow_answer(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(discovery, "_PATIENCE", 0.0)
+    monkeypatch.setattr(discovery, "_TIMEOUT", 0.0)
     serve("aaaa", status())
     assert [world.home.id for world in discovery.find_worlds(60.0)] == ["aaaa"]
 

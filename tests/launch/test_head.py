@@ -19,8 +19,8 @@ import pytest
 from nbcomm.errors import StateError
 from nbcomm.launch import head
 from nbcomm.launch.head import Head
+from nbcomm.launch.launchers import daemon_process
 from nbcomm.launch.link import Link
-from nbcomm.launch.ways import daemon_process
 from nbcomm.protocol import (
     Claim,
     NodeHello,
@@ -71,12 +71,12 @@ def test_one_that_cannot_start_its_fork_server_leaves_nothing(monkeypatch: pytes
 
 def test_who_releases_a_world_lets_another_take_it(served: Served) -> None:
     child = served.engine()
-    epoch = served.client.link._epoch
+    session_id = served.client.link._session_id
     served.client.release()
     served.client.release()
     second = served.attach()
     assert second.processes["rank 0"].pid == child.pid
-    assert second.link._epoch > epoch
+    assert second.link._session_id > session_id
     assert served.engine("rank 1").is_running()
     served.client.signal("rank 0", signal.SIGKILL)
     assert second.exits.get(timeout=PATIENCE).pid == child.pid

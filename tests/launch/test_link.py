@@ -80,16 +80,16 @@ class World:
         """The one that connected last."""
         return self.agents[-1] if self.agents else self.join()
 
-    def greeted(self, rank: int, life: int = 0) -> FakeRank:
+    def greeted(self, rank: int, incarnation: int = 0) -> FakeRank:
         """A fake rank that the link knows."""
-        fake = self.rank(rank, life)
+        fake = self.rank(rank, incarnation)
         fake.meet()
         assert self.next()[1] == Hello(rank, 1000 + rank, "host", 0, "2.13.0")
         return fake
 
-    def rank(self, rank: int, life: int = 0, info: LinkInfo | None = None) -> FakeRank:
+    def rank(self, rank: int, incarnation: int = 0, info: LinkInfo | None = None) -> FakeRank:
         """A fake rank that the link admits."""
-        self.ranks.append(FakeRank(rank, self.link, info or self.home.read_link(), life))
+        self.ranks.append(FakeRank(rank, self.link, info or self.home.read_link(), incarnation))
         return self.ranks[-1]
 
     def next(self) -> Heard:
@@ -165,7 +165,7 @@ def test_questions_to_a_rank_that_reads_nothing_do_not_pile_up(world: World) -> 
     rank = world.greeted(0)
     for question in range(100):
         world.link.poll(question)
-        while world.link._words:  # the link's thread has its turn
+        while world.link._notifications:  # the link's thread has its turn
             time.sleep(0.001)
     world.link.send([0], Interrupt(1))
     questions = 0
@@ -355,7 +355,7 @@ def test_a_header_that_is_none_harms_nobody(world: World, header: bytes) -> None
 def test_a_part_that_is_none_harms_nobody(world: World, sizes: list[int]) -> None:
     rank = world.greeted(0)
     for at in (0, 3):
-        rank.put(encode(Piece(0, rank.stream._life, 1, 0, 0, 0, sizes, at)), [b"x" * 100])
+        rank.put(encode(Piece(0, rank.stream._incarnation, 1, 0, 0, 0, sizes, at)), [b"x" * 100])
     rank.say(Done(1))
     assert world.next()[:2] == (0, Done(1))
 
@@ -385,7 +385,7 @@ def test_a_rank_is_its_key_whatever_it_calls_itself(world: World, name: bytes) -
 
 def test_who_takes_the_place_of_a_rank_with_its_key_and_leaves_is_a_break_that_mends_itself(world: World) -> None:
     rank = world.greeted(0)
-    thief = FakeRank(0, world.link, world.home.read_link(), life=rank.stream._life)
+    thief = FakeRank(0, world.link, world.home.read_link(), incarnation=rank.stream._incarnation)
     thief.wire.close()
     world.link.admit(0, thief.start + 1, rank.info.client_public)
     thief.wire = Peer(rank.info)
@@ -522,18 +522,18 @@ def test_a_poll_asks_each_rank_that_is_listened_to(world: World) -> None:
     assert ranks[1].wire.silent()
 
 
-def test_by_a_poll_a_rank_learns_what_was_heard_of_it_what_is_settled_and_what_it_lacks(world: World) -> None:
+def test_by_a_poll_a_rank_learns_what_was_heard_of_it_what_is_acknowledged_and_what_it_lacks(world: World) -> None:
     rank = world.greeted(0)
     rank.say(Done(1))
     rank.say(Done(2))
     for _ in range(2):
         world.next()
-    world.link.settled = 7
+    world.link.acknowledged = 7
     world.link.send([0], Pull(1, ["x"]))
     world.link.poll(1)
     (first, pull, _), (second, question, _) = rank.receive(), rank.receive()
-    assert (first.heard, first.settled, pull) == (2, 7, Pull(1, ["x"]))
-    assert (second.heard, second.settled, second.after, question) == (2, 7, 1, StatusRequest(1))
+    assert (first.heard, first.acknowledged, pull) == (2, 7, Pull(1, ["x"]))
+    assert (second.heard, second.acknowledged, second.after, question) == (2, 7, 1, StatusRequest(1))
 
 
 def test_that_a_rank_has_ended_is_heard_behind_what_it_has_said(world: World) -> None:
@@ -634,7 +634,7 @@ def test_who_wants_no_greeting_gets_none(world: World) -> None:
     assert message == StatusRequest()
 
 
-def test_words_come_behind_what_was_sent_before(world: World) -> None:
+def test_notifications_come_behind_what_was_sent_before(world: World) -> None:
     rank = world.greeted(0)
     for n in range(50):
         world.link.send([0], Pull(n, ["x"]))
@@ -684,7 +684,7 @@ def test_what_was_lost_is_asked_for_once_and_sent_again(world: World) -> None:
     assert world.received.empty()
 
 
-def test_a_word_too_shows_what_was_lost(world: World) -> None:
+def test_a_notification_too_shows_what_was_lost(world: World) -> None:
     rank = world.greeted(0)
     _sent(rank, Done(1))
     reply = StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0)
@@ -719,9 +719,9 @@ def test_ranks_of_another_notebook_are_met(world: World) -> None:
     rank.say(Output(5, [Text("stdout", "seen")]), run=5)
     rank.say(Done(4))
     assert [world.next()[1] for _ in range(2)] == [Output(5, [Text("stdout", "seen")]), Done(4)]
-    before = world.link._epoch
+    before = world.link._session_id
     world.come_back()
-    assert world.link._epoch > before
+    assert world.link._session_id > before
     rank.reconnect()
     rank.put(b"here", [])
     other = world.greeted(1)  # and that was read before
@@ -730,7 +730,7 @@ def test_ranks_of_another_notebook_are_met(world: World) -> None:
     assert rank.wire.silent(), "it knows of no rank"
     world.link.meet([0])
     header, message, _ = rank.receive()
-    assert (message, header.life, header.epoch) == (Greet(asks=True), 0, world.link._epoch)
+    assert (message, header.incarnation, header.session_id) == (Greet(asks=True), 0, world.link._session_id)
     assert rank.stream.is_new(header)
     rank.meet()
     assert world.said() == Output(5, [Text("stdout", "seen")])
@@ -738,14 +738,14 @@ def test_ranks_of_another_notebook_are_met(world: World) -> None:
     assert world.said() == Done(5), "what is of no cell does not come again"
 
 
-def test_what_is_settled_stands_in_each_header(world: World) -> None:
+def test_what_is_acknowledged_stands_in_each_header(world: World) -> None:
     rank = world.greeted(0)
-    world.link.settled = 7
+    world.link.acknowledged = 7
     world.link.send([0], Pull(8, ["x"]))
     world.link.send([0], StatusRequest())
-    assert [rank.receive()[0].settled for _ in range(2)] == [7, 7]
+    assert [rank.receive()[0].acknowledged for _ in range(2)] == [7, 7]
     rank.hello()
-    assert rank.receive()[0].settled == 7
+    assert rank.receive()[0].acknowledged == 7
 
 
 def test_each_header_tells_what_was_heard(world: World) -> None:
@@ -755,14 +755,14 @@ def test_each_header_tells_what_was_heard(world: World) -> None:
         world.next()
         world.link.send([0], StatusRequest())
         header, _, _ = rank.receive()
-        assert (header.heard, header.epoch, header.life) == (n, world.link._epoch, 1000 + rank.pid)
+        assert (header.heard, header.session_id, header.incarnation) == (n, world.link._session_id, 1000 + rank.pid)
 
 
 def test_a_process_takes_the_place_of_another(world: World) -> None:
-    first = world.greeted(0, life=1)
+    first = world.greeted(0, incarnation=1)
     world.link.send([0], Pull(1, ["of the first"]))
     assert first.hear()
-    second = world.greeted(0, life=2)
+    second = world.greeted(0, incarnation=2)
     world.link.send([0], Pull(2, ["of the second"]))
     assert second.hear()[0] == Pull(2, ["of the second"])
     first.say(Done(1))
@@ -772,11 +772,11 @@ def test_a_process_takes_the_place_of_another(world: World) -> None:
 
 
 def test_what_was_sent_to_a_process_that_has_ended_is_forgotten(world: World) -> None:
-    first = world.greeted(0, life=1)
+    first = world.greeted(0, incarnation=1)
     world.link.lose(0)
     first.say(Done(1))
     world.link.send([0], Pull(2, ["of the second"]))
-    second = world.greeted(0, life=2)
+    second = world.greeted(0, incarnation=2)
     assert second.hear()[0] == Pull(2, ["of the second"])
     second.say(Done(2))
     assert world.next()[:2] == (0, Done(2))

@@ -14,9 +14,9 @@ import pytest
 
 from nbcomm.errors import Interrupted, StartError, StateError
 from nbcomm.launch import node_client, orders
+from nbcomm.launch.launchers import daemon_process
 from nbcomm.launch.node_client import start_all
 from nbcomm.launch.process_table import Process
-from nbcomm.launch.ways import daemon_process
 from nbcomm.node.processes.resources import usable_cores
 from nbcomm.protocol import (
     Claim,

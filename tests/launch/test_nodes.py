@@ -19,15 +19,15 @@ import pytest
 from nbcomm.board_pages import page_of
 from nbcomm.errors import StartError, StateError
 from nbcomm.launch.head import Head
+from nbcomm.launch.launchers.slurm import Job
 from nbcomm.launch.node_client import NodeClient
 from nbcomm.launch.nodes import Nodes
 from nbcomm.launch.orders import ANSWER
-from nbcomm.launch.ways.slurm import Job
 from nbcomm.node.peers import listener_at
 from nbcomm.protocol import Exited, NodeFacts
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
-from nbcomm.world_info import JobInfo, Way
+from nbcomm.world_info import JobInfo, Launcher
 
 from ..node.served import PATIENCE, await_that, has_ended, quickly
 from ..node.test_store import Client
@@ -86,7 +86,7 @@ def test_a_rank_elsewhere_has_the_nodes_environment_and_what_the_notebook_has_se
     nodes: Nodes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     began = dict(os.environ)  # what the system tells is written over by those who run tests in several processes
-    monkeypatch.setattr("nbcomm.launch.ways.joined._at_first", lambda: began)
+    monkeypatch.setattr("nbcomm.launch.launchers.joined._at_first", lambda: began)
     monkeypatch.setenv("ODD_NEW", "from the notebook")
     other_of(nodes).start(key_of(2), "engine", ["--tell"], environment={"ODD": "one"})
     log = home_of(other_of(nodes)).log(2)
@@ -198,7 +198,7 @@ def test_the_end_of_the_world_is_one_on_each_node(nodes: Nodes) -> None:
         "NodeClient.end",
         "NodeClient._is_told_to_end",
         "NodeClient.close",
-        "ways.tunnel.Tunnels.close",
+        "launchers.tunnel.Tunnels.close",
         "link.Link.close",
         "nodes.Nodes._forget_programs",
     ],
@@ -309,13 +309,13 @@ def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Nodes]:
         made.shutdown()
 
 
-def joining(nodes: Nodes, way: Way) -> NodeClient:
+def joining(nodes: Nodes, launcher: Launcher) -> NodeClient:
     """The first node beside the head, for which nobody waits."""
-    return nodes._let_join([nodes._invite(way, 1, 1)], None)[0]
+    return nodes._let_join([nodes._invite(launcher, 1, 1)], None)[0]
 
 
 def test_a_node_that_cannot_join_is_told_with_what_it_said(alone: Nodes) -> None:
-    node = joining(alone, Way("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
+    node = joining(alone, Launcher("python", "host", ["sh", "-c", "echo no such module >&2; exit 3"]))
     with pytest.raises(StartError, match=r" of node 1 \(host\) ended\. Its log ends:\nno such module$"):
         node.wait_ready(PATIENCE)
 
@@ -324,7 +324,7 @@ def test_what_cannot_be_ended_where_nothing_has_joined_is_no_news(
     alone: Nodes, capsys: pytest.CaptureFixture[str]
 ) -> None:
     script = "[ $2 = nbcomm.node ] && exec sleep 600; echo no such host >&2; exit 3"
-    node = joining(alone, Way("python", "host", ["sh", "-c", script]))
+    node = joining(alone, Launcher("python", "host", ["sh", "-c", script]))
     node.end(PATIENCE)
     assert capsys.readouterr().err == ""
     node.daemons = 1
@@ -335,7 +335,7 @@ def test_what_cannot_be_ended_where_nothing_has_joined_is_no_news(
 
 
 def test_what_a_prologue_has_said_is_told_as_its_failure(alone: Nodes) -> None:
-    node = joining(alone, Way("python", "host", ["env"], prologue="echo no module x; exit 3"))
+    node = joining(alone, Launcher("python", "host", ["env"], prologue="echo no module x; exit 3"))
     with pytest.raises(StartError) as failed:
         node.wait_ready(PATIENCE)
     assert " of node 1 (host) ended: the prologue has failed with exit code 3 on " in str(failed.value)
@@ -373,7 +373,7 @@ def test_a_node_of_another_version_is_refused(alone: Nodes, monkeypatch: pytest.
 
 def test_a_node_that_is_still_importing_is_ended_with_the_world(alone: Nodes, tmp_path: Path) -> None:
     (tmp_path / "stubs" / "quick_engine.py").write_text("import time; time.sleep(600)")
-    node = joining(alone, Way(sys.executable))
+    node = joining(alone, Launcher(sys.executable))
     home = WorldDir.named(f"{alone.home.id}-node1")
     await_that(lambda: node.daemons == 1, "its daemon does not come")
     alone.shutdown()

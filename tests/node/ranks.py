@@ -25,7 +25,7 @@ _starts = itertools.count(1)
 PATIENCE = 30.0
 
 
-class Ticketed:
+class Admitted:
     """A key that the link takes for a process of a rank, and the name that goes with it."""
 
     def __init__(self, rank: int, link: Link, info: LinkInfo) -> None:
@@ -42,16 +42,16 @@ class FakeRank:
         rank: which.
         link: the notebook's, which admits it.
         info: where the link is.
-        life: of this process.
+        incarnation: of this process.
     """
 
-    def __init__(self, rank: int, link: Link, info: LinkInfo, life: int = 0) -> None:
+    def __init__(self, rank: int, link: Link, info: LinkInfo, incarnation: int = 0) -> None:
         self.rank = rank
         self.pid = 1000 + rank
-        self.stream = RankStream(life or 1000 + self.pid, Outgoing())
+        self.stream = RankStream(incarnation or 1000 + self.pid, Outgoing())
         self._taken: deque[tuple[ToRank, list[bytes]]] = deque()
-        ticket = Ticketed(rank, link, info)
-        self.start, self.info = ticket.start, ticket.info
+        admitted = Admitted(rank, link, info)
+        self.start, self.info = admitted.start, admitted.info
         self._receiving = Receiving()
         self.wire = Peer(self.info)
 
@@ -74,7 +74,7 @@ class FakeRank:
             taken = self._receiving.due()
             if taken is not None:
                 said = self.stream.header()
-                self.put(encode(Piece(said.epoch, said.life, 0, 0, said.heard, at=taken)), [])
+                self.put(encode(Piece(said.session_id, said.incarnation, 0, 0, said.heard, at=taken)), [])
             if whole:
                 return piece, [bytes(frame) for frame in whole]
 

@@ -80,12 +80,12 @@ def lie(module):
     os.waitpid = stumbles(os.waitpid, RuntimeError("on purpose"))
     module.oom.kills = stumbles(module.oom.kills, RuntimeError("on purpose"))
     import sys
-    from nbcomm.node.processes.seat import Seat
-    plain = Seat.take_over
+    from nbcomm.node.processes.daemon_lock import DaemonLock
+    plain = DaemonLock.take_over
     def taking(self):
         spoil(sys.modules["__main__"])
         plain(self)
-    Seat.take_over = taking
+    DaemonLock.take_over = taking
 
 def spoil(module):
     pass

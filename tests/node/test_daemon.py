@@ -19,7 +19,7 @@ import pytest
 
 from nbcomm.errors import Interrupted, StartError
 from nbcomm.launch.head import Head
-from nbcomm.launch.ways import daemon_process
+from nbcomm.launch.launchers import daemon_process
 from nbcomm.node import daemon as node_daemon
 from nbcomm.node.seed.client import SeededProcess
 from nbcomm.protocol import (
@@ -682,12 +682,12 @@ def test_a_rank_holds_no_descriptor_of_an_adopted_one(served: Served) -> None:
     served.client.wait_ready(PATIENCE)
     another = served.engine("rank 1")
 
-    seat = os.fspath(served.home.daemon_seat)
+    lock = os.fspath(served.home.daemon_lock)
     assert any("pidfd" in one for one in opened(served.daemon))
-    assert seat in opened(served.daemon)
+    assert lock in opened(served.daemon)
     await_that(lambda: not any("pidfd" in one for one in opened(another)), "it sees when the other one ends")
-    assert seat not in opened(another)
-    assert seat not in opened(served.zygote)
+    assert lock not in opened(another)
+    assert lock not in opened(served.zygote)
     assert stays.is_running()
 
 

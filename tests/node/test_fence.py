@@ -97,7 +97,7 @@ def test_one_of_which_nothing_is_known_does_not_keep_the_others_from_their_end(
             raise OSError(errno.EMFILE, "Too many open files")
         return lives(home, pid)
 
-    monkeypatch.setattr(fencing, "_PATIENCE", 0.1)
+    monkeypatch.setattr(fencing, "_TIMEOUT", 0.1)
     monkeypatch.setattr(liveness, "lives", failing)
     fencing.fence(served.home)
     await_that(lambda: has_ended(ranks[1]), "it lives on")

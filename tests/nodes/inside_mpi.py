@@ -37,7 +37,7 @@ def hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Notebook]:
         yield notebook
 
 
-def test_each_rank_is_on_its_host_and_the_tickets_are_gone(hosts: Notebook) -> None:
+def test_each_rank_is_on_its_host_and_the_tokens_are_gone(hosts: Notebook) -> None:
     code = "import os, socket\nprint(socket.gethostname(), node_rank, local_rank, os.environ['GLOO_SOCKET_IFNAME'])"
     assert hosts.run(f"%%distributed\n{code}").lines == ["[0] a 0 0 eth0", "[1] a 0 1 eth0", "[2] b 1 0 eth0"]
     assert hosts.run(WORKS).text == "[0-2] 3\n"

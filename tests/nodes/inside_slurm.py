@@ -270,7 +270,7 @@ def test_a_notebook_in_a_job_uses_its_nodes_and_leaves_it(hosts: Notebook) -> No
 
 def test_a_job_whose_kernel_has_died_ends_by_itself(hosts: Notebook) -> None:
     hosts.run("import os\nos.environ.pop('SLURM_JOB_ID', None)")
-    hosts.run("from nbcomm.launch.ways import slurm\nslurm.UNUSED = 4")
+    hosts.run("from nbcomm.launch.launchers import slurm\nslurm.UNUSED = 4")
     hosts.run("%distributed start --engines slurm -n 2 --nodes 2 --grace 1 --timeout 120", 150)
     assert len(jobs()) == 1
     assert len(steps()) == 2

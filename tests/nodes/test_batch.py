@@ -111,7 +111,7 @@ def files(home: Path) -> list[str]:
     return sorted(path.name for path in (home / ".nbcomm").rglob("*") if path.is_file())
 
 
-def test_the_ranks_are_on_the_jobs_nodes_and_the_tickets_are_gone(job: Notebook, home: Path) -> None:
+def test_the_ranks_are_on_the_jobs_nodes_and_the_tokens_are_gone(job: Notebook, home: Path) -> None:
     code = "import os\nprint(node_rank, local_rank, os.environ['LOCAL_WORLD_SIZE'])"
     assert job.run(f"%%distributed\n{code}").lines == ["[0] 0 0 2", "[1] 0 1 2", "[2] 1 0 2", "[3] 1 1 2"]
     assert job.run(WORKS).text == "[0-3] 6\n"

@@ -16,12 +16,12 @@ from nbcomm.protocol.chunks import Lost, Piece, Receiving, Sending, make_room, s
 from nbcomm.protocol.codec import decode_header, decode_piece, encode
 from nbcomm.protocol.streams import Header, Sent
 
-EPOCH, LIFE = 7, 8
+SESSION, INCARNATION = 7, 8
 FRAMES = st.lists(st.binary(max_size=40), min_size=1, max_size=5)
 
 
 def header(sent: Sent) -> Header:
-    return Header(EPOCH, LIFE, sent.number, sent.after, 3, 2)
+    return Header(SESSION, INCARNATION, sent.number, sent.after, 3, 2)
 
 
 def numbered(messages: Sequence[Sequence[Any]]) -> list[Sent]:
@@ -53,7 +53,7 @@ def test_all_arrives_in_order_and_no_more_is_under_way_than_the_window(
             assert size_of(frames) <= chunk
             whole = receiving.take(piece, frames)
             if whole is not None:
-                assert (piece.heard, piece.settled) == (3, 2)
+                assert (piece.heard, piece.acknowledged) == (3, 2)
                 arrived.append(plain(whole))
         taken = receiving.due()
         if taken is not None:
@@ -81,20 +81,20 @@ def test_a_message_that_lacks_a_part_is_dropped_and_comes_again_whole(frames: li
     assert plain(last) == frames
 
 
-def test_a_new_message_takes_the_place_of_one_that_came_in_part_and_words_do_not() -> None:
+def test_a_new_message_takes_the_place_of_one_that_came_in_part_and_notifications_do_not() -> None:
     receiving = Receiving()
-    first = Piece(EPOCH, LIFE, 1, 0, 0, sizes=[4])
+    first = Piece(SESSION, INCARNATION, 1, 0, 0, sizes=[4])
     assert receiving.take(first, [b"ab"]) is None
-    assert receiving.take(Piece(EPOCH, LIFE, 0, 0, 0), [b"word"]) == [b"word"]
-    assert receiving.take(Piece(EPOCH, LIFE, 2, 1, 0), [b"next"]) == [b"next"]
-    assert receiving.take(Piece(EPOCH, LIFE, 1, 0, 0, at=2), [b"cd"]) is None
+    assert receiving.take(Piece(SESSION, INCARNATION, 0, 0, 0), [b"word"]) == [b"word"]
+    assert receiving.take(Piece(SESSION, INCARNATION, 2, 1, 0), [b"next"]) == [b"next"]
+    assert receiving.take(Piece(SESSION, INCARNATION, 1, 0, 0, at=2), [b"cd"]) is None
 
 
 def test_what_arrives_in_parts_is_writable_and_owns_its_memory() -> None:
     receiving = Receiving()
     data = bytearray(b"abcd")
-    receiving.take(Piece(EPOCH, LIFE, 1, 0, 0, sizes=[4, 0]), [memoryview(data)[:2]])
-    whole = receiving.take(Piece(EPOCH, LIFE, 1, 0, 0, at=2), [memoryview(data)[2:]])
+    receiving.take(Piece(SESSION, INCARNATION, 1, 0, 0, sizes=[4, 0]), [memoryview(data)[:2]])
+    whole = receiving.take(Piece(SESSION, INCARNATION, 1, 0, 0, at=2), [memoryview(data)[2:]])
     data[:] = b"....."[:4]
     assert whole is not None
     assert plain(whole) == [b"abcd", b""]
@@ -104,7 +104,7 @@ def test_what_arrives_in_parts_is_writable_and_owns_its_memory() -> None:
 @pytest.mark.parametrize("sizes", [[-1, 3], [1 << 41], [2]])
 def test_a_part_that_is_none_is_refused(sizes: list[int]) -> None:
     with pytest.raises(msgspec.DecodeError):
-        Receiving().take(Piece(EPOCH, LIFE, 1, 0, 0, sizes=sizes), [b"abc"])
+        Receiving().take(Piece(SESSION, INCARNATION, 1, 0, 0, sizes=sizes), [b"abc"])
 
 
 def test_without_memory_a_frame_is_lost_and_its_beginning_is_known(monkeypatch: pytest.MonkeyPatch) -> None:

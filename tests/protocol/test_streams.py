@@ -16,7 +16,7 @@ from nbcomm.protocol.streams import Frames, Header, Incoming, NotebookStream, Ou
 from ..laws import examples
 from .ways import Process, Ways, nothing_is_left
 
-EPOCH, LATER, LIFE, ANOTHER = 1000, 2000, 77, 88
+SESSION, LATER, INCARNATION, ANOTHER = 1000, 2000, 77, 88
 
 
 def gap(run: int) -> Frames:
@@ -50,7 +50,9 @@ def say(out: Outgoing, *texts: str, run: int = 0, output: bool = False) -> None:
 
 def header(number: int = 0, after: int | None = None, **rest: int) -> Header:
     before = (number - 1 if number else 0) if after is None else after
-    return Header(**{"epoch": EPOCH, "life": LIFE, "number": number, "after": before, "heard": 0, **rest})
+    return Header(
+        **{"session_id": SESSION, "incarnation": INCARNATION, "number": number, "after": before, "heard": 0, **rest}
+    )
 
 
 def test_messages_are_heard_in_order_and_once() -> None:
@@ -148,13 +150,13 @@ def test_what_is_heard_is_forgotten_unless_it_is_about_a_cell() -> None:
     out.take()
     out.hear(2)
     assert kept(out) == [b"b", b"c"]
-    out.hear(3, settled=4)
+    out.hear(3, acknowledged=4)
     assert kept(out) == [b"b"]
-    out.hear(3, settled=5)
+    out.hear(3, acknowledged=5)
     assert nothing_is_left(out)
 
 
-def test_without_a_word_about_it_no_cell_is_settled() -> None:
+def test_without_a_word_about_it_no_cell_is_acknowledged() -> None:
     out = Outgoing()
     say(out, "a", run=1)
     out.take()
@@ -162,24 +164,24 @@ def test_without_a_word_about_it_no_cell_is_settled() -> None:
     assert kept(out) == [b"a"]
 
 
-def test_what_is_settled_is_kept_until_it_is_heard() -> None:
+def test_what_is_acknowledged_is_kept_until_it_is_heard() -> None:
     out = Outgoing()
     say(out, "a", "b", run=5)
     out.take()
-    out.hear(1, settled=5)
+    out.hear(1, acknowledged=5)
     assert kept(out) == [b"b"]
-    out.hear(2, settled=5)
+    out.hear(2, acknowledged=5)
     assert nothing_is_left(out)
 
 
-def test_what_comes_behind_a_cell_that_is_not_settled_is_freed_with_it() -> None:
+def test_what_comes_behind_a_cell_that_is_not_acknowledged_is_freed_with_it() -> None:
     out = Outgoing()
     say(out, "a", run=6)
     say(out, "late", run=5)
     out.take()
-    out.hear(2, settled=5)
+    out.hear(2, acknowledged=5)
     assert kept(out) == [b"a", b"late"]
-    out.hear(2, settled=6)
+    out.hear(2, acknowledged=6)
     assert nothing_is_left(out)
 
 
@@ -195,17 +197,17 @@ def test_another_notebook_is_told_of_cells_and_of_nothing_else() -> None:
     out.begin_again()
     assert out.last == 0
     assert [(sent.number, sent.after) for sent in out.take()] == [(2, 0), (3, 2), (5, 3)]
-    out.hear(5, settled=6)
+    out.hear(5, acknowledged=6)
     assert nothing_is_left(out)
 
 
-def test_another_notebook_is_not_told_what_was_settled_and_heard() -> None:
+def test_another_notebook_is_not_told_what_was_acknowledged_and_heard() -> None:
     out = Outgoing()
     say(out, "a", run=6)
     say(out, "late", "later", run=5)
     out.take()
-    out.hear(2, settled=5)
-    out.hear(1, settled=3)  # an older word takes nothing back
+    out.hear(2, acknowledged=5)
+    out.hear(1, acknowledged=3)  # an older word takes nothing back
     out.begin_again()
     assert words(out.take()) == [b"a", b"later"]  # nobody has heard the last
 
@@ -240,7 +242,7 @@ def test_the_oldest_output_makes_room_and_a_gap_stands_in_its_place() -> None:
     say(out, "44444", run=6, output=True)
     out.take()
     assert kept(out) == [b"gap 5", b"done", b"3333", b"44444"]  # one gap for each cell, where the last was dropped
-    out.hear(5, settled=5)
+    out.hear(5, acknowledged=5)
     say(out, "5", run=6, output=True)
     assert kept(out) == [b"3333", b"44444", b"5"]
 
@@ -346,7 +348,7 @@ def test_a_gap_that_was_heard_gives_way_to_a_later_one() -> None:
     say(out, "4444", run=5, output=True)
     out.rewind(1)
     assert [(sent.number, sent.after) for sent in out.take()] == [(2, 1), (3, 2), (4, 3)]
-    out.hear(4, settled=5)
+    out.hear(4, acknowledged=5)
     assert nothing_is_left(out)
 
 
@@ -372,7 +374,7 @@ def test_room_is_freed_by_what_is_forgotten() -> None:
     assert kept(out) == [b"22222", b"33333"]
     out.begin_again()
     out.take()
-    out.hear(3, settled=5)
+    out.hear(3, acknowledged=5)
     say(out, "4444444444", run=6, output=True)
     assert kept(out) == [b"4444444444"]
 
@@ -382,7 +384,7 @@ def test_without_a_word_for_gaps_there_are_none() -> None:
     out.live = False
     say(out, "1111", "2222", "3333", run=5, output=True)
     assert kept(out) == [b"2222", b"3333"]
-    out.hear(3, settled=5)
+    out.hear(3, acknowledged=5)
     assert nothing_is_left(out)
 
 
@@ -446,9 +448,9 @@ def test_several_threads_may_send() -> None:
 # ── the ends ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def met(epoch: int = EPOCH) -> tuple[NotebookStream, RankStream]:
+def met(session_id: int = SESSION) -> tuple[NotebookStream, RankStream]:
     """Both ends, which know each other."""
-    notebook, rank = NotebookStream(epoch), RankStream(LIFE, Outgoing())
+    notebook, rank = NotebookStream(session_id), RankStream(INCARNATION, Outgoing())
     assert notebook.meet(rank.header())
     assert rank.is_new(notebook.header())
     assert rank.greet(notebook.header())
@@ -471,21 +473,25 @@ def test_both_ends_number_what_they_say_and_tell_what_they_have_heard() -> None:
     assert pass_on(notebook, rank) == [b"do"]
     say(rank.out, "done", "and more", run=5)
     (first, second) = rank.out.take()
-    assert rank.header(first) == Header(EPOCH, LIFE, 1, 0, heard=1)
-    assert rank.header(second) == Header(EPOCH, LIFE, 2, 1, heard=1)
-    assert rank.header() == Header(EPOCH, LIFE, 0, 2, heard=1)
+    assert rank.header(first) == Header(SESSION, INCARNATION, 1, 0, heard=1)
+    assert rank.header(second) == Header(SESSION, INCARNATION, 2, 1, heard=1)
+    assert rank.header() == Header(SESSION, INCARNATION, 0, 2, heard=1)
     assert notebook.accepts(rank.header(first))
-    assert notebook.header(settled=4) == Header(EPOCH, LIFE, 0, 0, heard=1, settled=4)  # all of its own is heard
+    assert notebook.header(acknowledged=4) == Header(
+        SESSION, INCARNATION, 0, 0, heard=1, acknowledged=4
+    )  # all of its own is heard
     say(notebook.out, "next")
     (sent,) = notebook.out.take()
-    assert notebook.header(sent, 5) == Header(EPOCH, LIFE, 2, 1, heard=1, settled=5)
-    assert notebook.header() == Header(EPOCH, LIFE, 0, 2, heard=1, settled=0)
+    assert notebook.header(sent, 5) == Header(SESSION, INCARNATION, 2, 1, heard=1, acknowledged=5)
+    assert notebook.header() == Header(SESSION, INCARNATION, 0, 2, heard=1, acknowledged=0)
 
 
 def test_a_header_travels_in_few_bytes() -> None:
-    told = Header(EPOCH, LIFE, 3, 2, 1, 4)
+    told = Header(SESSION, INCARNATION, 3, 2, 1, 4)
     assert decode_header(encode(told)) == told
-    assert decode_header(msgspec.msgpack.encode([EPOCH, LIFE, 0, 2, 1])) == Header(EPOCH, LIFE, 0, 2, 1, 0)
+    assert decode_header(msgspec.msgpack.encode([SESSION, INCARNATION, 0, 2, 1])) == Header(
+        SESSION, INCARNATION, 0, 2, 1, 0
+    )
     assert len(encode(told)) < 20
 
 
@@ -498,9 +504,9 @@ def test_what_is_heard_frees_memory_on_both_sides() -> None:
     assert report(rank, notebook) == [b"answer", b"done"]
     assert nothing_is_left(notebook.out)
     assert kept(rank.out) == [b"answer", b"done"]
-    assert rank.accepts(notebook.header(settled=4))
+    assert rank.accepts(notebook.header(acknowledged=4))
     assert kept(rank.out) == [b"done"]
-    assert rank.accepts(notebook.header(settled=5))
+    assert rank.accepts(notebook.header(acknowledged=5))
     assert nothing_is_left(rank.out)
 
 
@@ -510,9 +516,9 @@ def test_a_refused_message_tells_what_was_heard_all_the_same() -> None:
     report(rank, notebook)
     say(notebook.out, "lost")
     notebook.out.take()
-    assert not rank.accepts(notebook.header(settled=7))
+    assert not rank.accepts(notebook.header(acknowledged=7))
     assert nothing_is_left(rank.out)
-    assert rank.settled == 7
+    assert rank.acknowledged == 7
     say(rank.out, "lost")
     rank.out.take()
     assert rank.greet(notebook.header())
@@ -522,11 +528,11 @@ def test_a_refused_message_tells_what_was_heard_all_the_same() -> None:
     assert nothing_is_left(notebook.out)
 
 
-def test_what_is_settled_stays_so() -> None:
+def test_what_is_acknowledged_stays_so() -> None:
     notebook, rank = met()
-    rank.accepts(notebook.header(settled=7))
-    rank.accepts(notebook.header(settled=5))
-    assert rank.settled == 7
+    rank.accepts(notebook.header(acknowledged=7))
+    rank.accepts(notebook.header(acknowledged=5))
+    assert rank.acknowledged == 7
 
 
 def test_a_greeting_frees_and_repeats() -> None:
@@ -534,9 +540,9 @@ def test_a_greeting_frees_and_repeats() -> None:
     say(rank.out, "a", "b")
     first, _ = rank.out.take()
     assert notebook.accepts(rank.header(first))
-    assert rank.greet(notebook.header(settled=3))
+    assert rank.greet(notebook.header(acknowledged=3))
     assert kept(rank.out) == [b"b"]
-    assert rank.settled == 3
+    assert rank.acknowledged == 3
     assert report(rank, notebook) == [b"b"]
 
 
@@ -568,7 +574,7 @@ def test_an_answer_shows_what_waits_for_a_greeting_that_was_lost() -> None:
 
 
 def test_a_question_of_one_that_does_not_know_this_process_shows_that() -> None:
-    notebook, rank = NotebookStream(EPOCH), RankStream(LIFE, Outgoing())
+    notebook, rank = NotebookStream(SESSION), RankStream(INCARNATION, Outgoing())
     assert rank.is_new(notebook.header())
     assert rank.accepts(notebook.header())
     assert rank.lacking
@@ -579,9 +585,9 @@ def test_a_question_of_one_that_does_not_know_this_process_shows_that() -> None:
     assert notebook.known
     assert rank.accepts(notebook.header())
     assert not rank.lacking
-    assert not rank.accepts(Header(EPOCH, ANOTHER, 0, 0, 0))  # it takes this for an earlier process
+    assert not rank.accepts(Header(SESSION, ANOTHER, 0, 0, 0))  # it takes this for an earlier process
     assert rank.lacking
-    rank.accepts(Header(EPOCH - 1, ANOTHER, 0, 0, 0))
+    rank.accepts(Header(SESSION - 1, ANOTHER, 0, 0, 0))
     assert rank.accepts(notebook.header())
     assert not rank.accepts(Header(LATER, ANOTHER, 0, 0, 0))
     assert rank.lacking
@@ -591,26 +597,26 @@ def test_what_is_said_to_an_earlier_process_was_not_heard_of_this_one() -> None:
     _, rank = met()
     say(rank.out, "a", run=5)
     rank.out.take()
-    assert not rank.accepts(Header(EPOCH, ANOTHER, 0, 0, heard=1, settled=5))
-    assert not rank.greet(Header(EPOCH, ANOTHER, 0, 0, heard=1, settled=5))
-    assert rank.settled == 0
+    assert not rank.accepts(Header(SESSION, ANOTHER, 0, 0, heard=1, acknowledged=5))
+    assert not rank.greet(Header(SESSION, ANOTHER, 0, 0, heard=1, acknowledged=5))
+    assert rank.acknowledged == 0
     assert kept(rank.out) == [b"a"]
 
 
 # ── those who are replaced ──────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_notebook_hears_what_is_not_settled_from_its_beginning() -> None:
+def test_a_new_notebook_hears_what_is_not_acknowledged_from_its_beginning() -> None:
     notebook, rank = met()
-    say(rank.out, "settled", run=4)
+    say(rank.out, "acknowledged", run=4)
     say(rank.out, "a", "b", run=5)
     say(rank.out, "an answer")
-    assert report(rank, notebook) == [b"settled", b"a", b"b", b"an answer"]
-    rank.accepts(notebook.header(settled=4))
+    assert report(rank, notebook) == [b"acknowledged", b"a", b"b", b"an answer"]
+    rank.accepts(notebook.header(acknowledged=4))
     later = NotebookStream(LATER)
     assert rank.is_new(later.header())
     assert not rank.is_new(later.header())
-    assert rank.epoch == LATER
+    assert rank.session_id == LATER
     assert later.meet(rank.header())
     assert rank.greet(later.header())
     assert report(rank, later) == [b"a", b"b"]
@@ -624,10 +630,10 @@ def test_numbers_from_before_mean_nothing_to_a_new_notebook() -> None:
     say(later.out, "three")
     assert later.meet(rank.header())  # the rank has not heard it, and speaks of the one before
     (sent,) = later.out.take()
-    assert later.header(sent) == Header(LATER, LIFE, 1, 0, heard=0)
+    assert later.header(sent) == Header(LATER, INCARNATION, 1, 0, heard=0)
     assert rank.is_new(later.header(sent))
     assert rank.accepts(later.header(sent))
-    assert rank.header() == Header(LATER, LIFE, 0, 0, heard=1)
+    assert rank.header() == Header(LATER, INCARNATION, 0, 0, heard=1)
 
 
 def test_an_earlier_notebook_is_heard_no_more() -> None:
@@ -639,7 +645,7 @@ def test_an_earlier_notebook_is_heard_no_more() -> None:
     assert not rank.is_new(notebook.header(sent))
     assert not rank.accepts(notebook.header(sent))
     assert not rank.greet(notebook.header())
-    assert (rank.epoch, rank.lacking) == (LATER, False)
+    assert (rank.session_id, rank.lacking) == (LATER, False)
 
 
 def test_a_notebook_hears_nothing_that_was_said_to_an_earlier_one() -> None:
@@ -657,13 +663,13 @@ def test_a_process_hears_nothing_that_was_said_to_an_earlier_one() -> None:
     notebook, _ = met()
     say(notebook.out, "do")
     (sent,) = notebook.out.take()
-    for epoch in (EPOCH, 0):
+    for session_id in (SESSION, 0):
         successor = RankStream(ANOTHER, Outgoing())
-        successor.epoch = epoch
+        successor.session_id = session_id
         assert not successor.is_new(notebook.header(sent))
         assert not successor.accepts(notebook.header(sent))
         assert not successor.greet(notebook.header())
-        assert successor.epoch == epoch
+        assert successor.session_id == session_id
 
 
 def test_a_process_that_was_replaced_never_comes_back() -> None:
@@ -673,7 +679,7 @@ def test_a_process_that_was_replaced_never_comes_back() -> None:
     assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))
     assert not notebook.meet(rank.header())
     assert not notebook.accepts(rank.header(sent))
-    assert notebook.header().life == ANOTHER
+    assert notebook.header().incarnation == ANOTHER
     assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))  # as often as it likes
 
 
@@ -686,14 +692,14 @@ def test_with_a_process_goes_what_was_sent_to_it() -> None:
     assert notebook.meet(Header(0, ANOTHER, 0, 0, 0))
     say(notebook.out, "this")
     (sent,) = notebook.out.take()
-    assert notebook.header(sent) == Header(EPOCH, ANOTHER, 1, 0, heard=0)
+    assert notebook.header(sent) == Header(SESSION, ANOTHER, 1, 0, heard=0)
 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_what_was_sent_to_a_process_that_has_ended_is_forgotten(*, known: bool) -> None:
-    notebook = NotebookStream(EPOCH)
+    notebook = NotebookStream(SESSION)
     if known:
-        assert notebook.meet(Header(0, LIFE, 0, 0, 0))
+        assert notebook.meet(Header(0, INCARNATION, 0, 0, 0))
     say(notebook.out, "stop")
     notebook.end()
     assert not notebook.known
@@ -704,18 +710,18 @@ def test_what_was_sent_to_a_process_that_has_ended_is_forgotten(*, known: bool) 
 
 @pytest.mark.parametrize("known", [True, False])
 def test_only_a_process_that_was_known_is_known_to_have_ended(*, known: bool) -> None:
-    notebook = NotebookStream(EPOCH)
+    notebook = NotebookStream(SESSION)
     if known:
-        assert notebook.meet(Header(0, LIFE, 0, 0, 0))
+        assert notebook.meet(Header(0, INCARNATION, 0, 0, 0))
     notebook.end()
-    assert notebook.meet(Header(0, LIFE, 0, 0, 0)) is not known
+    assert notebook.meet(Header(0, INCARNATION, 0, 0, 0)) is not known
     assert notebook.known is not known
 
 
 def test_what_is_said_before_a_process_introduces_itself_waits_for_it() -> None:
-    notebook, rank = NotebookStream(EPOCH), RankStream(LIFE, Outgoing())
+    notebook, rank = NotebookStream(SESSION), RankStream(INCARNATION, Outgoing())
     say(notebook.out, "do", "that")
-    assert notebook.header() == Header(EPOCH, 0, 0, 2, 0)
+    assert notebook.header() == Header(SESSION, 0, 0, 2, 0)
     assert notebook.meet(rank.header())
     rank.is_new(notebook.header())
     assert pass_on(notebook, rank) == [b"do", b"that"]
@@ -728,7 +734,7 @@ def test_hello_says_again_only_what_was_not_heard() -> None:
     assert rank.accepts(notebook.header(first))
     assert notebook.meet(rank.header())
     assert [(sent.number, sent.after) for sent in notebook.out.take()] == [(2, 1), (3, 2)]
-    assert notebook.meet(Header(EPOCH - 1, LIFE, 0, 0, heard=2))  # it is older than this notebook
+    assert notebook.meet(Header(SESSION - 1, INCARNATION, 0, 0, heard=2))  # it is older than this notebook
     assert [sent.number for sent in notebook.out.take()] == [1, 2, 3]
 
 

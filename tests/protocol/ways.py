@@ -29,7 +29,7 @@ def may_hear(owed: list[int], heard: list[int], dropped: set[int]) -> list[int]:
     return [number for number in owed if number in heard or number not in dropped]
 
 
-class Letter(NamedTuple):
+class Message(NamedTuple):
     """What is under way; a report of the agent has no header. ``behind``: so many were said before it."""
 
     rank: int
@@ -39,30 +39,30 @@ class Letter(NamedTuple):
     behind: int = 0
 
 
-Way = deque[Letter]
+Way = deque[Message]
 
 
 class Notebook:
     """It uses its streams as `launch.link` does, and notes what it says to each process and hears of it.
 
     Attributes:
-        sent: what was said to each process that it has met, by life; so is ``heard``.
+        sent: what was said to each process that it has met, by incarnation; so is ``heard``.
         to: what was said to the present process of each rank, or to its first if there is none yet.
-        lives: the present processes, as the agent tells.
+        incarnations: the present processes, as the agent tells.
     """
 
-    def __init__(self, epoch: int, process: Callable[[int], Process]) -> None:
-        self.epoch = epoch
-        self.settled = 0
-        self.streams = {rank: NotebookStream(epoch) for rank in RANKS}
+    def __init__(self, session_id: int, process: Callable[[int], Process]) -> None:
+        self.session_id = session_id
+        self.acknowledged = 0
+        self.streams = {rank: NotebookStream(session_id) for rank in RANKS}
         self.sent: dict[int, list[int]] = {}
         self.heard: dict[int, list[int]] = {}
         self._process = process
         self.to: dict[int, list[int]] = {rank: [] for rank in RANKS}
-        self.lives: dict[int, int] = {}
-        self._words: list[tuple[int, str]] = []
+        self.incarnations: dict[int, int] = {}
+        self._notifications: list[tuple[int, str]] = []
         self._due: set[int] = set()
-        self._count = itertools.count(epoch * 1000)
+        self._count = itertools.count(session_id * 1000)
 
     def send(self, rank: int) -> None:
         text = next(self._count)
@@ -72,47 +72,49 @@ class Notebook:
 
     @property
     def wants_to_speak(self) -> bool:
-        return bool(self._words or self._due)
+        return bool(self._notifications or self._due)
 
     def ask(self) -> None:
-        self._words += [(rank, "question") for rank in RANKS]
+        self._notifications += [(rank, "question") for rank in RANKS]
 
-    def turn(self) -> Iterator[Letter]:
+    def turn(self) -> Iterator[Message]:
         due, self._due = self._due, set()
         for rank in sorted(due):
             stream = self.streams[rank]
             for sent in stream.out.take() if stream.known else ():
-                yield Letter(rank, "message", stream.header(sent, self.settled), sent.frames[0])
-        words, self._words = self._words, []
-        for rank, what in words:
-            yield Letter(rank, what, self.streams[rank].header(settled=self.settled), behind=len(self.to[rank]))
+                yield Message(rank, "message", stream.header(sent, self.acknowledged), sent.frames[0])
+        notifications, self._notifications = self._notifications, []
+        for rank, what in notifications:
+            yield Message(
+                rank, what, self.streams[rank].header(acknowledged=self.acknowledged), behind=len(self.to[rank])
+            )
 
-    def hear(self, letter: Letter) -> None:
-        rank, header = letter.rank, letter.header
+    def hear(self, message: Message) -> None:
+        rank, header = message.rank, message.header
         if header is None:
-            self._hear_agent(rank, letter.what, letter.text)
+            self._hear_agent(rank, message.what, message.text)
             return
         stream = self.streams[rank]
-        if letter.what.startswith("hello"):
+        if message.what.startswith("hello"):
             out = stream.out
             if stream.meet(header):
                 self.to[rank] = self.to[rank] if stream.out is out else []
-                self.sent[header.life] = self.to[rank]
+                self.sent[header.incarnation] = self.to[rank]
                 self._due.add(rank)
-                if letter.what == "hello, greet me" or header.epoch != self.epoch:
-                    self._words.append((rank, "greet"))
+                if message.what == "hello, greet me" or header.session_id != self.session_id:
+                    self._notifications.append((rank, "greet"))
             return
         lacked = stream.lacking
         accepted = stream.accepts(header)
         if stream.lacking and not (lacked and header.number):
-            self._words.append((rank, "greet"))
+            self._notifications.append((rank, "greet"))
         if accepted:
-            self.take(header.life, letter.text if header.number else None, letter.behind)
+            self.take(header.incarnation, message.text if header.number else None, message.behind)
 
-    def take(self, life: int, text: int | None, behind: int = 0) -> None:
+    def take(self, incarnation: int, text: int | None, behind: int = 0) -> None:
         """Note what a process says, or that it speaks behind what it has said before."""
-        heard, process = self.heard.setdefault(life, []), self._process(life)
-        owed = process.owed(self.epoch)
+        heard, process = self.heard.setdefault(incarnation, []), self._process(incarnation)
+        owed = process.owed(self.session_id)
         if text is not None and text > 0:
             heard.append(text)
         elif text is not None:
@@ -120,13 +122,13 @@ class Notebook:
         assert heard == may_hear(owed, heard, process.dropped)[: len(heard)]  # in order, once, and only what is for it
         assert heard[-1:] >= [n for n in owed if n <= behind and n not in process.dropped][-1:]
 
-    def _hear_agent(self, rank: int, what: str, life: int) -> None:
+    def _hear_agent(self, rank: int, what: str, incarnation: int) -> None:
         if what == "agent":
-            self._words += [(each, "greet, say hello") for each in RANKS]
+            self._notifications += [(each, "greet, say hello") for each in RANKS]
         elif what == "started":
-            self.lives[rank] = life
-        elif self.lives.get(rank) == life:
-            del self.lives[rank]
+            self.incarnations[rank] = incarnation
+        elif self.incarnations.get(rank) == incarnation:
+            del self.incarnations[rank]
             self.streams[rank].end()
             self.to[rank] = []
 
@@ -154,7 +156,7 @@ class Watched(Outgoing):
 
 
 class Process:
-    """It uses its stream as `rank.letters` does, and notes what it says, and hears of each notebook, by epoch.
+    """It uses its stream as `rank.messages` does, and notes what it says, and hears of each notebook, by session id.
 
     Attributes:
         dropped: what was dropped for lack of room.
@@ -164,19 +166,19 @@ class Process:
 
     most = most_unheard = float("inf")
 
-    def __init__(self, rank: int, life: int, notebook: Callable[[int], Notebook]) -> None:
+    def __init__(self, rank: int, incarnation: int, notebook: Callable[[int], Notebook]) -> None:
         self.rank = rank
-        self.life = life
+        self.incarnation = incarnation
         self.lives = True
         self.out = Watched(self.most, self.most_unheard, self._drops)
-        self.stream = RankStream(life, self.out)
+        self.stream = RankStream(incarnation, self.out)
         self.heard: dict[int, list[int]] = {}
         self.dropped: set[int] = set()
         self._notebook = notebook
         self._said: list[int] = []  # of each message the cell, or 0
         self._past: dict[int, tuple[list[int], int]] = {}  # what a notebook must hear from before it came
         self._noted = 0
-        self._words: list[str] = []
+        self._notifications: list[str] = []
         self._greeted = False
 
     def say(self, run: int) -> None:
@@ -187,72 +189,75 @@ class Process:
     def _drops(self, number: int) -> None:
         """Note that a message is dropped: none that a notebook which is there is still to hear, unless it is slow."""
         self.dropped.add(number)
-        if self.out.live and number not in self._notebook(self.stream.epoch).heard.get(self.life, []):
+        if self.out.live and number not in self._notebook(self.stream.session_id).heard.get(self.incarnation, []):
             assert self.out._output > self.most_unheard
             assert number <= self.out.last
 
-    def owed(self, epoch: int) -> list[int]:
+    def owed(self, session_id: int) -> list[int]:
         """Return the numbers of all that this notebook must hear."""
-        past, since = self._past.get(epoch, ([], len(self._said)))
+        past, since = self._past.get(session_id, ([], len(self._said)))
         return past + list(range(since + 1, len(self._said) + 1))
 
     @property
     def wants_to_speak(self) -> bool:
-        return bool(self._words or (self._greeted and self.stream.out.newest > self.stream.out.last))
+        return bool(self._notifications or (self._greeted and self.stream.out.newest > self.stream.out.last))
 
     def connect(self) -> None:
         self._greeted = False
-        self._words.append("hello, greet me")
+        self._notifications.append("hello, greet me")
 
-    def turn(self, *, connected: bool) -> Iterator[Letter]:
+    def turn(self, *, connected: bool) -> Iterator[Message]:
         self.stream.out.live = self._greeted and connected
         if self._greeted and connected:
             for sent in self.stream.out.take():
                 text = int.from_bytes(sent.frames[0], "big", signed=True)
-                yield Letter(self.rank, "message", self.stream.header(sent), text)
-        words, self._words = self._words, []
-        for what in words if connected else ():
-            yield Letter(self.rank, what, self.stream.header(), behind=len(self._said))
+                yield Message(self.rank, "message", self.stream.header(sent), text)
+        notifications, self._notifications = self._notifications, []
+        for what in notifications if connected else ():
+            yield Message(self.rank, what, self.stream.header(), behind=len(self._said))
 
-    def hear(self, letter: Letter) -> None:
-        header, stream = letter.header, self.stream
+    def hear(self, message: Message) -> None:
+        header, stream = message.header, self.stream
         assert header is not None
         past = self._past_runs()
         is_new = stream.is_new(header)
         lacked = stream.lacking
         if is_new:
-            self._past[header.epoch] = past, len(self._said)
+            self._past[header.session_id] = past, len(self._said)
             self._greeted = False
-        if letter.what.startswith("greet"):
+        if message.what.startswith("greet"):
             self._greeted = stream.greet(header) or self._greeted
-            if letter.what == "greet, say hello" or not self._greeted:
-                self._words.append("hello" if self._greeted else "hello, greet me")
+            if message.what == "greet, say hello" or not self._greeted:
+                self._notifications.append("hello" if self._greeted else "hello, greet me")
         else:
             accepted = stream.accepts(header)
             if is_new:
-                self._words.append("hello, greet me")
+                self._notifications.append("hello, greet me")
             elif stream.lacking and not (lacked and header.number):
-                self._words.append("hello")
+                self._notifications.append("hello")
             if accepted:
-                self._take(letter, header)
+                self._take(message, header)
         self._note(header)
 
     def _past_runs(self) -> list[int]:
         """Return what a notebook that comes now must hear of what was said before."""
-        settled = self.stream.settled
-        return [n for n, run in enumerate(self._said, 1) if run > settled or (run and n > self._noted)]
+        acknowledged = self.stream.acknowledged
+        return [n for n, run in enumerate(self._said, 1) if run > acknowledged or (run and n > self._noted)]
 
     def _note(self, header: Header) -> None:
-        if (header.epoch, header.life) == (self.stream.epoch, self.life):
+        if (header.session_id, header.incarnation) == (self.stream.session_id, self.incarnation):
             self._noted = max(self._noted, header.heard)
 
-    def _take(self, letter: Letter, header: Header) -> None:
-        heard, sent = self.heard.setdefault(header.epoch, []), self._notebook(header.epoch).sent.get(self.life, [])
-        if letter.what == "question":
-            self._words.append("answer")
-            assert not header.life or len(heard) >= letter.behind
+    def _take(self, message: Message, header: Header) -> None:
+        heard, sent = (
+            self.heard.setdefault(header.session_id, []),
+            self._notebook(header.session_id).sent.get(self.incarnation, []),
+        )
+        if message.what == "question":
+            self._notifications.append("answer")
+            assert not header.incarnation or len(heard) >= message.behind
         else:
-            heard.append(letter.text)
+            heard.append(message.text)
         assert heard == sent[: len(heard)]  # in order, once, and nothing that was for another process
 
 
@@ -263,7 +268,7 @@ class Ways(RuleBasedStateMachine):
     """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time.
 
     Attributes:
-        breaks: whether they are replaced, and connections break; else single letters are lost or come again.
+        breaks: whether they are replaced, and connections break; else single messages are lost or come again.
     """
 
     breaks: ClassVar[bool] = True
@@ -273,11 +278,11 @@ class Ways(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self._notebooks: dict[int, Notebook] = {}
-        self._by_life: dict[int, Process] = {}
+        self._by_incarnation: dict[int, Process] = {}
         self._ranks: dict[int, Process] = {}
         self._link: tuple[Way, Way] | None = None  # to the notebook, and from it
         self._ends: dict[int, tuple[Way, Way]] = {}  # from the rank, and to it
-        self._late: list[tuple[bool, Letter]] = []  # of connections that are gone, and whether it is for the notebook
+        self._late: list[tuple[bool, Message]] = []  # of connections that are gone, and whether it is for the notebook
         self._run = 1
 
     @initialize()
@@ -304,8 +309,8 @@ class Ways(RuleBasedStateMachine):
                 self._rank_turns(rank)
 
     @rule(back=st.integers(0, 2))
-    def next_cell_begins_and_an_earlier_is_settled(self, back: int) -> None:
-        self._notebook.settled = max(self._notebook.settled, self._run - back)
+    def next_cell_begins_and_an_earlier_is_acknowledged(self, back: int) -> None:
+        self._notebook.acknowledged = max(self._notebook.acknowledged, self._run - back)
         self._run += 1
 
     @rule()
@@ -360,16 +365,16 @@ class Ways(RuleBasedStateMachine):
 
     def _make_link(self) -> None:
         self._link = deque(), deque()
-        self._report(Letter(-1, "agent"))
+        self._report(Message(-1, "agent"))
         for rank, process in self._ranks.items():
-            self._report(Letter(rank, "started", text=process.life))
+            self._report(Message(rank, "started", text=process.incarnation))
             if not process.lives:
-                self._report(Letter(rank, "ended", text=process.life))
+                self._report(Message(rank, "ended", text=process.incarnation))
 
     def _turn(self) -> None:
-        letters = list(self._notebook.turn())
+        messages = list(self._notebook.turn())
         if self._link is not None:
-            self._link[1].extend(letters)
+            self._link[1].extend(messages)
 
     def _arrive(self) -> None:
         if self._link is not None:
@@ -377,22 +382,22 @@ class Ways(RuleBasedStateMachine):
 
     def _relay(self) -> None:
         if self._link is not None:
-            letter = self._link[1].popleft()
-            if letter.rank in self._ends:
-                self._ends[letter.rank][1].append(letter)
+            message = self._link[1].popleft()
+            if message.rank in self._ends:
+                self._ends[message.rank][1].append(message)
 
-    def _report(self, letter: Letter) -> None:
+    def _report(self, message: Message) -> None:
         if self._link is not None:
-            self._link[0].append(letter)
+            self._link[0].append(message)
 
     def _connect(self, rank: int) -> None:
         self._ends[rank] = deque(), deque()
         self._ranks[rank].connect()
 
     def _rank_turns(self, rank: int) -> None:
-        letters = list(self._ranks[rank].turn(connected=rank in self._ends))
+        messages = list(self._ranks[rank].turn(connected=rank in self._ends))
         if rank in self._ends:
-            self._ends[rank][0].extend(letters)
+            self._ends[rank][0].extend(messages)
 
     def _up(self, rank: int) -> None:
         self._report(self._ends[rank][0].popleft())
@@ -406,7 +411,7 @@ class Ways(RuleBasedStateMachine):
     def one_is_lost_or_comes_again_later(self, which: int, *, repeats: bool) -> None:
         ways = [(True, up) for up, _ in self._ends.values()] + [(False, down) for _, down in self._ends.values()]
         ways += [] if self._link is None else [(True, self._link[0]), (False, self._link[1])]
-        there = [(up, way, at) for up, way in ways for at, letter in enumerate(way) if letter.header is not None]
+        there = [(up, way, at) for up, way in ways for at, message in enumerate(way) if message.header is not None]
         if there:
             up, way, at = there[which % len(there)]
             if repeats:
@@ -418,14 +423,17 @@ class Ways(RuleBasedStateMachine):
     @rule(those=st.lists(st.integers(0, 1000), min_size=1, max_size=10))
     def some_come_late(self, those: list[int]) -> None:
         for which in those[: len(self._late)]:
-            up, letter = self._late.pop(which % len(self._late))
-            process = self._ranks[letter.rank]
-            assert letter.header is not None
+            up, message = self._late.pop(which % len(self._late))
+            process = self._ranks[message.rank]
+            assert message.header is not None
             if not up and process.lives:
-                process.hear(letter)
-            elif up and letter.header.life in {self._notebook.lives.get(letter.rank), *self._notebook.sent}:
+                process.hear(message)
+            elif up and message.header.incarnation in {
+                self._notebook.incarnations.get(message.rank),
+                *self._notebook.sent,
+            }:
                 # What a process says comes behind its start, and its last words before its end, whatever the way.
-                self._notebook.hear(letter)
+                self._notebook.hear(message)
 
     @precondition(lambda self: self.breaks)
     @rule(ranks=SOME, link=st.booleans())
@@ -437,13 +445,13 @@ class Ways(RuleBasedStateMachine):
 
     def _break_link(self) -> None:
         if self._link is not None:
-            self._late += [(True, letter) for letter in self._link[0] if letter.header is not None]
-            self._late += [(False, letter) for letter in self._link[1]]
+            self._late += [(True, message) for message in self._link[0] if message.header is not None]
+            self._late += [(False, message) for message in self._link[1]]
             self._link = None
 
     def _break_end(self, rank: int) -> None:
         up, down = self._ends.pop(rank, ((), ()))
-        self._late += [(True, letter) for letter in up] + [(False, letter) for letter in down]
+        self._late += [(True, message) for message in up] + [(False, message) for message in down]
         for _ in up:  # while it is not connected, the rank forgets what may be lost
             list(self._ranks[rank].turn(connected=False))
 
@@ -461,7 +469,7 @@ class Ways(RuleBasedStateMachine):
                     self._up(rank)
                 self._break_end(rank)
                 self._ranks[rank].lives = False
-                self._report(Letter(rank, "ended", text=self._ranks[rank].life))
+                self._report(Message(rank, "ended", text=self._ranks[rank].incarnation))
                 if replaced:
                     self._start(rank)
 
@@ -469,18 +477,18 @@ class Ways(RuleBasedStateMachine):
     @rule()
     def another_notebook_comes(self) -> None:
         self._break_link()
-        epoch = len(self._notebooks) + 1
-        self._notebooks[epoch] = self.notebook_type(epoch, self._by_life.__getitem__)
+        session_id = len(self._notebooks) + 1
+        self._notebooks[session_id] = self.notebook_type(session_id, self._by_incarnation.__getitem__)
 
     @property
     def _notebook(self) -> Notebook:
         return self._notebooks[len(self._notebooks)]
 
     def _start(self, rank: int) -> None:
-        life = len(self._by_life) + 1
-        process = self.process_type(rank, life, self._notebooks.__getitem__)
-        self._ranks[rank] = self._by_life[life] = process
-        self._report(Letter(rank, "started", text=life))
+        incarnation = len(self._by_incarnation) + 1
+        process = self.process_type(rank, incarnation, self._notebooks.__getitem__)
+        self._ranks[rank] = self._by_incarnation[incarnation] = process
+        self._report(Message(rank, "started", text=incarnation))
 
     # ── what is left in the end ──
 
@@ -512,14 +520,14 @@ class Ways(RuleBasedStateMachine):
     def _all_is_heard(self) -> None:
         notebook = self._notebook
         for rank, process in self._ranks.items():
-            assert process.heard.get(notebook.epoch, []) == notebook.sent[process.life]
-            assert notebook.sent[process.life] is notebook.to[rank]
-            heard = notebook.heard.get(process.life, [])
-            assert heard == may_hear(process.owed(notebook.epoch), heard, process.dropped)
+            assert process.heard.get(notebook.session_id, []) == notebook.sent[process.incarnation]
+            assert notebook.sent[process.incarnation] is notebook.to[rank]
+            heard = notebook.heard.get(process.incarnation, [])
+            assert heard == may_hear(process.owed(notebook.session_id), heard, process.dropped)
 
     def _all_is_forgotten(self) -> None:
         notebook = self._notebook
-        notebook.settled = self._run
+        notebook.acknowledged = self._run
         notebook.ask()
         self._come_to_rest()
         for rank, process in self._ranks.items():

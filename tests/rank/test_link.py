@@ -87,7 +87,7 @@ def test_rounds_that_fail_are_not_the_end_but_those_that_fail_without_end_are(
         if len(rounds) != 15:
             raise RuntimeError("on purpose")
 
-    monkeypatch.setattr(module, "_BREATH", 0.0)
+    monkeypatch.setattr(module, "_BACKOFF", 0.0)
     monkeypatch.setattr(RankLink, "_round", fails)
     logged: list[int] = []
     link._faults = Faults(lambda: logged.append(1))

@@ -143,7 +143,7 @@ TABLE = (
         NOTHING,
         elsewhere="tests/rank/test_link.py::test_where_it_cannot_be_looked_who_is_there_what_has_come_is_heard",
     ),
-    Boundary("a round of the link failed", "rank", "nbcomm.rank.letters:Letters.leaving", NOTHING),
+    Boundary("a round of the link failed", "rank", "nbcomm.rank.messages:Messages.leaving", NOTHING),
     Boundary("it could not be told what does not end", "rank", "nbcomm.rank.ending:Ending.look", NOTHING),
     Boundary("a {} failed", "rank", "nbcomm.rank.main_loop:MainLoop.put", CELL, of="Run", told=_ITSELF),
     Boundary("a {} failed", "rank", "nbcomm.rank.link:RankLink._snapshot", NOTHING),
@@ -237,7 +237,7 @@ TABLE = (
         REST,
         action="printing",
     ),
-    Boundary("a message could not be taken", "notebook", "nbcomm.notebook.cluster.roster:Roster.note", NOTHING),
+    Boundary("a message could not be taken", "notebook", "nbcomm.notebook.cluster.rank_table:RankTable.note", NOTHING),
     Boundary(
         "a message could not be taken",
         "notebook",
@@ -255,7 +255,7 @@ TABLE = (
     Boundary(
         "the ranks could not be asked what they do",
         "notebook",
-        "nbcomm.notebook.cluster.roster:Roster.asking",
+        "nbcomm.notebook.cluster.rank_table:RankTable.asking",
         NOTHING,
     ),
     Boundary(
@@ -330,7 +330,7 @@ TABLE = (
         "notebook",
         "nbcomm.notebook.output.cell_output:CellOutput.render",
         NOTHING,
-        thread="nbcomm-questions",
+        thread="nbcomm-input",
         action="input",
     ),
     # A thread that ends.

@@ -19,7 +19,7 @@ import nbcomm
 FUNCTIONS = {
     "notebook": {
         "messages to ranks": ("nbcomm.launch.link", "Link.send_each"),
-        "answers of ranks": ("nbcomm.notebook.session.receiver", "Receiver._end"),
+        "answers of ranks": ("nbcomm.notebook.session.message_router", "MessageRouter._end"),
         "orders to nodes": ("nbcomm.launch.link", "Link.order"),
         "wake-ups of the link's thread": ("nbcomm.launch.link", "Link._rouse"),
         "wake-ups of the watch": ("nbcomm.notebook.execution.hang_watch", "HangWatch.hurry"),

@@ -105,7 +105,7 @@ def test_an_interrupt_from_the_panel_ends_it_too(four: Notebook) -> None:
     four.run(
         "import threading\nfrom nbcomm.notebook.session import registry\n"
         "def press():\n"
-        "    while 'asks' not in registry.current()._dispatcher.questions.waiting: pass\n"
+        "    while 'asks' not in registry.current()._dispatcher.input_requests.waiting: pass\n"
         "    registry.current().interrupt()\n"
         "threading.Thread(target=press).start()"
     )

@@ -391,7 +391,7 @@ def test_an_attach_that_is_interrupted_before_the_cell_is_shown_leaves_it_runnin
     _kill(notebook)
     notebook.run("%load_ext nbcomm\nfrom nbcomm.notebook.session import registry\nregistry.use(registry.attach())")
     assert "Ranks 0-2 still run an earlier cell" in notebook.run("%%distributed\n1", fails=True).error_text
-    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
+    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._rank_table.wait(0.01)")
     assert notebook.run(KEPT).text == WHOLE
 
 
@@ -403,7 +403,7 @@ def test_no_process_is_replaced_for_a_script_while_any_rank_runs_a_cell(notebook
     notebook.run("open('x.py', 'w').write('kept')")
     refused = notebook.run("%distributed run --fresh -r 0 x.py", fails=True)
     assert "Rank 2 still runs an earlier cell; nothing was run." in refused.error_text
-    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._roster.wait(0.01)")
+    notebook.run("%distributed interrupt\ns = registry.current()\nwhile s.busy: s._rank_table.wait(0.01)")
     assert notebook.run(KEPT).text == WHOLE
 
 
@@ -418,7 +418,7 @@ registry.current().release()
 """
 
 
-@pytest.mark.parametrize("what", ["Generations", "Reattachment", "Receiver"])
+@pytest.mark.parametrize("what", ["Generations", "Reattachment", "MessageRouter"])
 def test_an_attach_that_fails_early_lets_go_of_the_world(notebook: Notebook, what: str) -> None:
     notebook.run(BREAK.format(what=what))
     assert "on purpose" in notebook.run("%distributed attach", fails=True).error_text

@@ -79,12 +79,12 @@ def lie(module):
 
 def test_a_rank_that_is_busy_cannot_register_and_registers_when_it_is_asked_again(open_notebook: Open) -> None:
     notebook = open_notebook("%distributed start -n 2", "from nbcomm.notebook.session import registry")
-    notebook.run("from nbcomm.launch import clients\nclients._PATIENCE = 3.0")
+    notebook.run("from nbcomm.launch import clients\nclients._TIMEOUT = 3.0")
     busy = "import asyncio, os, time\ndef wait():\n    while not os.path.exists('go'): time.sleep(0.01)\n"
     notebook.run(f"%%distributed -r 1\n{busy}asyncio.get_running_loop().call_later(0.1, wait);")
     refused = notebook.run("registry.current().client", fails=True).error_text
     assert "StateError: Rank 1 has not registered with ipyparallel's controller within 3 s, so " in refused
-    notebook.run("open('go', 'w').close()\nclients._PATIENCE = 60.0")
+    notebook.run("open('go', 'w').close()\nclients._TIMEOUT = 60.0")
     assert notebook.run("registry.current().client.ids").text == "[0, 1]\n"
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
 

@@ -191,7 +191,7 @@ def _ranks_of(notebook: Notebook) -> set[int]:
 
 
 _SUSPEND = """
-from nbcomm.launch.ways.daemon_process import DaemonProcess
+from nbcomm.launch.launchers.daemon_process import DaemonProcess
 plain = DaemonProcess.start
 def start(self):
     DaemonProcess.start = plain

@@ -331,7 +331,7 @@ generations = session._generations
 def pressed(_order=generations.order):
     request, deadline = _order(), time.monotonic() + 50
     while time.monotonic() < deadline:
-        if session._roster.snapshot(1).run == request.id: break
+        if session._rank_table.snapshot(1).run == request.id: break
         time.sleep(0.01)
     else: raise TimeoutError("rank 1 did not begin")
     signal.raise_signal(signal.SIGINT)

@@ -41,7 +41,7 @@ class Children:
 
     Args:
         home: the world's directory.
-        poller: is told which descriptors to watch: each is given to `bury`.
+        poller: is told which descriptors to watch: each is given to `on_exit`.
         faults: logs what goes wrong beside the work.
 
     Attributes:
@@ -164,12 +164,12 @@ class Children:
         for pid in list(self._statuses):
             if pid in self._own:
                 with self._faults.beside("an end could not be handled"):
-                    self._mourn(pid)
+                    self._on_child_exit(pid)
             elif not starting:
                 del self._statuses[pid]  # of a process that a rank had started: its pid may be another's soon
 
-    def _mourn(self, pid: int) -> None:
-        """Note the end of a child; what fails before it is noted is tried again."""
+    def _on_child_exit(self, pid: int) -> None:
+        """Note the exit of a child; what fails before it is noted is tried again."""
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(pid, signal.SIGKILL)  # its remaining child processes
         process = self._spawned.pop(pid, None)
@@ -246,8 +246,8 @@ class Children:
         """Return whether a descriptor is that of an adopted process."""
         return descriptor in self._adopted
 
-    def bury(self, descriptor: int) -> None:
-        """Note the end of an adopted process, whose descriptor has become readable."""
+    def on_exit(self, descriptor: int) -> None:
+        """Note the exit of an adopted process, whose descriptor has become readable."""
         started = self._adopted[descriptor]
         kill_orphans(self._home, started.pid)
         self._end(started, None)

@@ -11,7 +11,7 @@ import psutil
 
 from ...world_dir import HOME_VARIABLE, WorldDir
 
-_PATIENCE = 1.0
+_TIMEOUT = 1.0
 """Seconds for which a process may have no environment: it has one a moment after its `exec`."""
 
 
@@ -21,7 +21,7 @@ def lives(home: WorldDir, pid: int) -> bool:
     Raises:
         OSError: the system does not tell, for example because too many files are open.
     """
-    deadline = time.monotonic() + _PATIENCE
+    deadline = time.monotonic() + _TIMEOUT
     try:
         process = psutil.Process(pid)
         while process.status() != psutil.STATUS_ZOMBIE:

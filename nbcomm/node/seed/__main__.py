@@ -65,7 +65,7 @@ _LONGEST_SLEEP = 3600.0
 _LOOK = 0.5
 """Seconds between two looks, during the imports, whether anybody waits for them."""
 
-_BREATH = 0.1
+_BACKOFF = 0.1
 """Seconds of pause after a failed step."""
 
 _CUT = socket.MSG_TRUNC | socket.MSG_CTRUNC
@@ -157,7 +157,7 @@ class Seed:
         self._accept()
         for caller in [caller for caller in self._callers if caller.has_gone]:
             self._forget(caller)
-        if not self._patience():
+        if not self._timeout():
             _end()
 
     def serve(self) -> None:
@@ -172,20 +172,20 @@ class Seed:
 
     def _goes_on(self) -> bool:
         """Take a turn; return whether there is to be another one."""
-        patience, stumbled, self._stumbled = self._patience(), self._stumbled, False
+        timeout, stumbled, self._stumbled = self._timeout(), self._stumbled, False
         happened = False
         with self._faults.beside("the seed stumbled", self._stumble):
             # The failed step may have consumed the only notice of work that remains to be done.
-            happened = self._turn(0.0 if stumbled else patience)
-        return patience > 0 or happened or self._stumbled  # somebody may have connected just now
+            happened = self._turn(0.0 if stumbled else timeout)
+        return timeout > 0 or happened or self._stumbled  # somebody may have connected just now
 
     def _stumble(self, _: str) -> None:
         self._stumbled = True
-        time.sleep(_BREATH)
+        time.sleep(_BACKOFF)
 
-    def _turn(self, patience: float) -> bool:
+    def _turn(self, timeout: float) -> bool:
         """Wait until something happens, and handle it; return whether something has."""
-        events = self._selector.select(patience)
+        events = self._selector.select(timeout)
         for key, _ in events:
             if key.fileobj is self._woken:
                 with suppress(BlockingIOError):
@@ -197,7 +197,7 @@ class Seed:
         self._reap()
         if events:
             self._rest = _IDLE
-        elif patience and self._may_import():
+        elif timeout and self._may_import():
             self._import_more()
             self._rest = _TICK
         return bool(events)
@@ -209,7 +209,7 @@ class Seed:
         """Whether a notebook is connected that has not asked yet."""
         return any(not caller.fork for caller in self._callers)
 
-    def _patience(self) -> float:
+    def _timeout(self) -> float:
         """Return how long to wait for the next event, in seconds; 0 at the end."""
         if self._waiting or self._forks:
             self._needed = time.monotonic()
@@ -352,7 +352,7 @@ class Seed:
 
 def clear(folder: Path, listener: socket.socket) -> None:
     """Close the socket, and remove the directory of a seed, unless somebody begins another one there just now."""
-    with suppress(OSError), messages.alone_in(folder, patience=0.0):
+    with suppress(OSError), messages.alone_in(folder, timeout=0.0):
         listener.close()
         shutil.rmtree(folder, ignore_errors=True)
         for above in list(folder.parents)[:2]:

@@ -31,7 +31,7 @@ from . import messages
 from .inheritance import PLAYED_VARIABLE, ROOM, WARM_VARIABLE, Inherited, identity
 from .messages import Began, Refused, Warm
 
-_PATIENCE = 5.0
+_TIMEOUT = 5.0
 """Seconds in which a seed that has imported all must have forked: a class that begins may keep it busy for some."""
 
 _LOOK = 0.5
@@ -299,7 +299,7 @@ class SeededProcess:
             if self._fork is None:  # a fork that serves says so before its end of the connection is closed
                 self._start_fresh("the seed has ended")
         if self._seed is not None and self._fork is None:
-            self._lose_patience(self._seed)
+            self._check_timeout(self._seed)
 
     def _hear(self, answer: messages.Answer) -> None:
         if isinstance(answer, Warm):
@@ -325,10 +325,10 @@ class SeededProcess:
         else:
             self._start_fresh(f"the seed's fork has ended with status {answer.status}")
 
-    def _lose_patience(self, seed: _Seed) -> None:
+    def _check_timeout(self, seed: _Seed) -> None:
         now = time.monotonic()
-        if seed.since <= now and now - self._asked > _PATIENCE:
-            self._give_up(f"the seed has not answered within {_PATIENCE:g} s")
+        if seed.since <= now and now - self._asked > _TIMEOUT:
+            self._give_up(f"the seed has not answered within {_TIMEOUT:g} s")
         elif now - self._looked > _LOOK:
             self._looked = now
             if seed.is_stopped:
@@ -362,7 +362,7 @@ class SeededProcess:
 
     def kill(self) -> None:
         """End it, and wait for that."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while self._own is None and self._fork is None and not self._has_ended and time.monotonic() < deadline:
             if self._request is not None and self._request.remove():
                 self._has_ended = True  # before it has begun
@@ -374,7 +374,7 @@ class SeededProcess:
             process = self._own or self._fork
             if process is not None:
                 process.kill()
-        self.status(_PATIENCE)
+        self.status(_TIMEOUT)
 
 
 def _lives(process: psutil.Process) -> bool:

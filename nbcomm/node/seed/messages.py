@@ -195,15 +195,15 @@ def stay_of(environment: Mapping[str, str]) -> float:
 
 
 @contextmanager
-def alone_in(folder: Path, patience: float) -> Iterator[None]:
+def alone_in(folder: Path, timeout: float) -> Iterator[None]:
     """Let nobody else begin or end a seed in its directory while the block runs.
 
     Raises:
-        OSError: the directory is not there, or somebody else was at it for longer than ``patience`` seconds.
+        OSError: the directory is not there, or somebody else was at it for longer than ``timeout`` seconds.
     """
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while True:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

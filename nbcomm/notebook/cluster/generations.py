@@ -29,7 +29,7 @@ from ...protocol import (
     rank_lists,
 )
 from .pending import UNSENT, PendingRequest
-from .roster import Roster
+from .rank_table import RankTable
 
 if TYPE_CHECKING:
     from ...launch.link import Link
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
 
-_PATIENCE = 20.0
+_TIMEOUT = 20.0
 """Seconds that re-forming the groups may take; it takes hundredths, unless a rank has just died."""
 
 _END = 2.0
@@ -57,7 +57,7 @@ class Generations:
     """The groups of one world, formed one generation after the other.
 
     Args:
-        roster: the places and states of the ranks.
+        rank_table: the places and states of the ranks.
         nodes: serve the stores.
         link: to send by.
         ask: sends each rank its request, and returns what collects their answers.
@@ -65,7 +65,7 @@ class Generations:
 
     def __init__(
         self,
-        roster: Roster,
+        rank_table: RankTable,
         nodes: Nodes,
         link: Link,
         ask: Callable[[Mapping[int, FormGroups]], PendingRequest],
@@ -86,7 +86,7 @@ class Generations:
         self._lost = False
         """The store was lost since the last cell began: the making of a group may have failed on some ranks only."""
         self._storing = threading.Lock()  # the link's thread looks for the store
-        self._roster = roster
+        self._rank_table = rank_table
         self._nodes = nodes
         self._link = link
         self._ask = ask
@@ -98,7 +98,7 @@ class Generations:
         lives = {snapshot.generation for snapshot in snapshots}
         self.number, self.port = max(lives, default=0), port
         self.newcomers = {snapshot.rank for snapshot in snapshots if not snapshot.generation}
-        self.stale = len(lives) > 1 or bool(self._roster.dead)  # it was forming them when it ended
+        self.stale = len(lives) > 1 or bool(self._rank_table.dead)  # it was forming them when it ended
         # Or a cell had just failed, and its answer told another notebook what it left unfinished.
         self.stale |= not plain and any(snapshot.state in {"failed", "interrupted"} for snapshot in snapshots)
         self.look_for_store()  # the daemon that served it may have ended meanwhile
@@ -119,13 +119,13 @@ class Generations:
                     wait(request)
                 except (StateError, StartError):
                     self._nodes.wait_for_ends(_END)
-                    if last or not self.lost or self.over or not self._roster.living:
+                    if last or not self.lost or self.over or not self._rank_table.living:
                         raise
                 else:
                     break
         self.stale = False
         self.newcomers.clear()
-        self._roster.note_formed(request.ranks)
+        self._rank_table.note_formed(request.ranks)
         self.look_for_store()
 
     @contextmanager
@@ -145,12 +145,12 @@ class Generations:
 
     def order(self) -> PendingRequest:
         """Tell every living rank to form the present generation; return the request, unanswered."""
-        roster = self._roster
+        rank_table = self._rank_table
         self._nodes.rendezvous.serve(self.number)
         ahead = self._nodes.compare_clocks()
-        living = [place for place in roster.places if place.rank not in roster.dead]
+        living = [place for place in rank_table.places if place.rank not in rank_table.dead]
         if not living:
-            remedies = dict.fromkeys(roster.without_heal(rank) for rank in roster.ranks)
+            remedies = dict.fromkeys(rank_table.without_heal(rank) for rank in rank_table.ranks)
             remedy = " ".join(filter(None, remedies)) or "Type %distributed heal, or %distributed restart."
             raise StateError(f"All ranks have died. {remedy}")
         form = self._form(living[0])
@@ -164,13 +164,13 @@ class Generations:
             id=UNSENT,
             place=place,
             generation=self.number,
-            master_addr=self._roster.places[0].address,
+            master_addr=self._rank_table.places[0].address,
             master_port=self.port,
             timeout=GROUP_TIMEOUT,
-            absent=rank_lists.written(sorted(self._roster.dead)),
+            absent=rank_lists.written(sorted(self._rank_table.dead)),
             newcomers=rank_lists.written(sorted(self.newcomers)),
             plain=self.plain,
-            nodes=self._nodes.numbers(self._roster.ranks),
+            nodes=self._nodes.numbers(self._rank_table.ranks),
             store=self._nodes.rendezvous.store,
             listeners=self._nodes.rendezvous.listeners(),
         )
@@ -185,7 +185,7 @@ class Generations:
         with self._storing:
             if self.number > 0 and not self._forming:
                 self._lost |= self.lost
-                nccl = self.lost and any("nccl" in place.backend for place in self._roster.places)
+                nccl = self.lost and any("nccl" in place.backend for place in self._rank_table.places)
                 if nccl or not self._nodes.rendezvous.serve_again(self.number):
                     self.stale = True
 
@@ -199,7 +199,7 @@ class Generations:
             return
         self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         request.blame(culprits)
-        request.ending = self._roster.question, Abort(request.id, self.number, error, text)
+        request.ending = self._rank_table.question, Abort(request.id, self.number, error, text)
         self._link.send(request.waiting_for(), request.ending[1])
 
     def ending_for(self, request: PendingRequest) -> float:
@@ -209,10 +209,10 @@ class Generations:
     def look_back(self, answers: Mapping[int, Done]) -> None:
         """Check after a cell whether it left anything that could affect a later one."""
         for rank, done in answers.items():
-            self._roster.note_doing(rank, self.number, done)
+            self._rank_table.note_doing(rank, self.number, done)
         failed = any(done.failure for done in answers.values())
         # If all ranks succeeded, what one rank has issued ahead may be meant for the next cell.
-        left = failed and (self._lost or left_over(self._roster.doings(self.number)))
+        left = failed and (self._lost or left_over(self._rank_table.doings(self.number)))
         if left or any(done.broken for done in answers.values()):
             self.stale = True  # no `|=`, which reads it first: a death may set it meanwhile, on the link's thread
 
@@ -234,12 +234,12 @@ class Generations:
         self._lost = False
         if not self.due:
             self.look_for_store()
-        if self.due and self._roster.living:
+        if self.due and self._rank_table.living:
             self.stale = True
             self.form(partial(self._await, given_up=given_up))
 
     def _await(self, request: PendingRequest, given_up: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + _TIMEOUT
         while not (request.wait(_TICK) or request.failures() or self.over or self.lost or time.monotonic() > deadline):
             if given_up():
                 self.end(request, "An interrupt ended the forming of the process groups.")
@@ -249,10 +249,10 @@ class Generations:
             # A rank that waits for the failed one must not wait for ever.
             waiting = request.waiting_for()
             # The ranks that answer status requests only wait for the others.
-            late = sorted(failures) or self._roster.silent_for(waiting, _SILENCE) or waiting
+            late = sorted(failures) or self._rank_table.silent_for(waiting, _SILENCE) or waiting
             self.end(request, f"{rank_specs.capital(rank_specs.named(late))} could not re-form the process groups.")
             silence = (
-                "the daemon that serves their store has ended" if self.lost else f"no answer within {_PATIENCE:g} s"
+                "the daemon that serves their store has ended" if self.lost else f"no answer within {_TIMEOUT:g} s"
             )
             reasons = [failures[rank].message.rstrip(".") if rank in failures else silence for rank in late]
             alike = rank_specs.together(late, reasons)
@@ -270,7 +270,7 @@ class Generations:
             pass
         # A rank that has not begun yet does not know what was ended, and would wait for the others for ever.
         if waiting := request.waiting_for():
-            request.ending = self._roster.question, Interrupt(request.id)
+            request.ending = self._rank_table.question, Interrupt(request.id)
             self._link.send(waiting, request.ending[1])
 
 

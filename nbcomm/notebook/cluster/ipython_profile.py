@@ -17,7 +17,7 @@ _DIRECTIVES = {"slurm": "#SBATCH", "pbs": "#PBS", "sge": "#$", "lsf": "#BSUB"}
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return the options of a start, by the names of `Wishes`, that a profile of IPython stands for.
+    """Return the options of a start, by the names of `StartOptions`, that a profile of IPython stands for.
 
     Args:
         name: the profile's: "mycluster" for ``~/.ipython/profile_mycluster``.

@@ -13,7 +13,7 @@ from ...panel.words import remaining
 from ...threads import keep
 
 if TYPE_CHECKING:
-    from ...launch.ways.slurm import Job, JobState
+    from ...launch.launchers.slurm import Job, JobState
 
 PAUSE = 15.0
 """Seconds between two looks at the job: each is work for the scheduler, which serves everybody."""

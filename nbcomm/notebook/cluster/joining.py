@@ -9,139 +9,139 @@ from collections.abc import Callable
 from msgspec import structs
 
 from ...errors import StartError
-from ...launch.elsewhere import Elsewhere
+from ...launch.launchers import hosts, slurm
+from ...launch.launchers.batch import Batch
+from ...launch.launchers.mpi import Mpi
+from ...launch.launchers.schedulers import SCHEDULERS
+from ...launch.launchers.shared_launcher import folder_of
+from ...launch.launchers.tunnel import command as tunnel
 from ...launch.placement import share_out
-from ...launch.ways import hosts, slurm
-from ...launch.ways.batch import Batch
-from ...launch.ways.mpi import Mpi
-from ...launch.ways.schedulers import SCHEDULERS
-from ...launch.ways.together import folder_of
-from ...launch.ways.tunnel import command as tunnel
+from ...launch.remote_nodes import RemoteNodes
 from ...protocol.common import LOOPBACK
-from ...world_info import JobInfo, Way
-from .wishes import FOR_THE_QUEUE, Wishes, check
+from ...world_info import JobInfo, Launcher
+from .start_options import FOR_THE_QUEUE, StartOptions, check
 
 _HOW_MANY = "How many ranks? Write for example -n 8, or --gpus-per-node 4."
 
 
-def refuse(wishes: Wishes) -> None:
+def refuse(options: StartOptions) -> None:
     """Refuse what is wrong whatever the machines offer: nothing was started for it, and no scheduler asked.
 
     Raises:
         StartError: something is.
     """
-    check(wishes)
+    check(options)
     far: list[str] = []
-    if wishes.engines == "ssh":
-        far = [host.name for host in _hosts(wishes)[1]]
+    if options.engines == "ssh":
+        far = [host.name for host in _hosts(options)[1]]
         for host in far:
-            hosts.way_to(hosts.Host(host, None), "", wishes.via)
-    elif wishes.engines == "mpi":
-        far = [host for host in _mpi(wishes)[1] if host not in hosts.HERE]
-    elif wishes.engines in SCHEDULERS or _around(wishes) is None:
-        request(wishes)
-    if far and not wishes.via:
-        hosts.check_address(wishes.address, far)
+            hosts.launcher_for(hosts.Host(host, None), "", options.via)
+    elif options.engines == "mpi":
+        far = [host for host in _mpi(options)[1] if host not in hosts.HERE]
+    elif options.engines in SCHEDULERS or _around(options) is None:
+        request(options)
+    if far and not options.via:
+        hosts.check_address(options.address, far)
 
 
-def _hosts(wishes: Wishes) -> tuple[list[int], list[hosts.Host]]:
+def _hosts(options: StartOptions) -> tuple[list[int], list[hosts.Host]]:
     """Return the number of ranks of each node, the notebook's machine first, and the hosts that are other machines.
 
     Raises:
         StartError: the hosts are not written as such.
     """
-    there = hosts.parse(wishes.hosts)
-    counts = hosts.counts(there, wishes.n)
+    there = hosts.parse(options.hosts)
+    counts = hosts.counts(there, options.n)
     far = [host for host in there if not host.is_here]
-    if wishes.tunnel and len(far) < len(there):
+    if options.tunnel and len(far) < len(there):
         raise StartError("With --tunnel the hosts cannot reach this machine, so it can have no ranks.")
     return [0, *counts] if len(far) == len(there) else counts, far
 
 
-def on_hosts(wishes: Wishes) -> Elsewhere:
+def on_hosts(options: StartOptions) -> RemoteNodes:
     """Return the nodes that join over ssh.
 
     Raises:
         StartError: the hosts are not written as such, or there is no way to them.
     """
-    counts, far = _hosts(wishes)
-    find = hosts.address_on_the_route if wishes.via else hosts.address_towards
-    address = wishes.address or (find(far[0].name) if far and not wishes.tunnel else LOOPBACK)
-    ways = [_surrounded(hosts.way_to(host, _python(wishes), wishes.via), wishes) for host in far]
-    return Elsewhere(ways, counts, address, tunnelled=wishes.tunnel)
+    counts, far = _hosts(options)
+    find = hosts.address_on_the_route if options.via else hosts.address_towards
+    address = options.address or (find(far[0].name) if far and not options.tunnel else LOOPBACK)
+    launchers = [_surrounded(hosts.launcher_for(host, _python(options), options.via), options) for host in far]
+    return RemoteNodes(launchers, counts, address, tunnelled=options.tunnel)
 
 
-def by_mpi(wishes: Wishes) -> Elsewhere:
+def by_mpi(options: StartOptions) -> RemoteNodes:
     """Return the nodes that mpiexec starts: on hosts that are named, or on those that it knows by itself.
 
     Raises:
         StartError: it is not said how many ranks there are, or there is no way to the hosts.
     """
-    mpi, named, counts = _mpi(wishes)
+    mpi, named, counts = _mpi(options)
     far = [host for host in named if host not in hosts.HERE]
-    if wishes.address or not named:
-        address = wishes.address or hosts.own_address()
+    if options.address or not named:
+        address = options.address or hosts.own_address()
     else:
         address = hosts.address_towards(far[0]) if far else LOOPBACK
-    return Elsewhere(mpi.ways(), [0, *counts], address, mpi)
+    return RemoteNodes(mpi.launchers(), [0, *counts], address, mpi)
 
 
-def _mpi(wishes: Wishes) -> tuple[Mpi, list[str], list[int]]:
+def _mpi(options: StartOptions) -> tuple[Mpi, list[str], list[int]]:
     """Return what starts the nodes, with the names of their hosts, if there are some, and their numbers of ranks."""
     named: list[str] = []
-    if wishes.hosts:
-        there = hosts.parse(wishes.hosts)
-        counts = hosts.counts(there, wishes.n)
+    if options.hosts:
+        there = hosts.parse(options.hosts)
+        counts = hosts.counts(there, options.n)
         named = [host.name for host in there]
-    elif wishes.n is not None:
-        counts = share_out(wishes.n, 1 if wishes.nodes is None else wishes.nodes)
+    elif options.n is not None:
+        counts = share_out(options.n, 1 if options.nodes is None else options.nodes)
     else:
         raise StartError("How many ranks? Write for example -n 8 --nodes 2, or --hosts a:4,b:4.")
-    return Mpi(named, len(counts), _surrounded(Way(_python(wishes)), wishes), wishes.lines), named, counts
+    return Mpi(named, len(counts), _surrounded(Launcher(_python(options)), options), options.lines), named, counts
 
 
-def by_batch(wishes: Wishes) -> Elsewhere:
+def by_batch(options: StartOptions) -> RemoteNodes:
     """Return the nodes that a job of a scheduler has, whose script starts the programs.
 
     Raises:
         StartError: it is not said how many ranks there are, or the address of this machine is not known.
     """
-    asked = request(wishes)
-    counts = share_out(wishes.n or asked.gpus * asked.nodes, asked.nodes)
-    batch = _batch(wishes)
-    return Elsewhere(batch.ways(), [0, *counts], wishes.address or hosts.own_address(), batch)
+    asked = request(options)
+    counts = share_out(options.n or asked.gpus * asked.nodes, asked.nodes)
+    batch = _batch(options)
+    return RemoteNodes(batch.launchers(), [0, *counts], options.address or hosts.own_address(), batch)
 
 
-def _batch(wishes: Wishes) -> Batch:
-    return Batch(SCHEDULERS[wishes.engines], request(wishes), _surrounded(Way(_python(wishes)), wishes))
+def _batch(options: StartOptions) -> Batch:
+    return Batch(SCHEDULERS[options.engines], request(options), _surrounded(Launcher(_python(options)), options))
 
 
-def request(wishes: Wishes) -> slurm.Request:
+def request(options: StartOptions) -> slurm.Request:
     """Return what a job is asked for.
 
     Raises:
         StartError: it is not said how many ranks there are.
     """
-    nodes = wishes.nodes or 1
-    n = wishes.n or wishes.gpus_per_node * nodes
+    nodes = options.nodes or 1
+    n = options.n or options.gpus_per_node * nodes
     if not n:
         raise StartError(_HOW_MANY)
     return slurm.Request(
         nodes,
         max(share_out(n, nodes)),
-        wishes.gpus_per_node,
-        wishes.partition,
-        wishes.time,
-        wishes.account,
-        wishes.lines,
+        options.gpus_per_node,
+        options.partition,
+        options.time,
+        options.account,
+        options.lines,
     )
 
 
-def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
+def a_job(options: StartOptions, kept: slurm.Job | None) -> slurm.Job:
     """Return the job whose nodes are used: the one that is there, or another one, which is put into the queue.
 
     Args:
-        wishes: the user's.
+        options: the user's.
         kept: the one that the last world had.
 
     Raises:
@@ -149,20 +149,20 @@ def a_job(wishes: Wishes, kept: slurm.Job | None) -> slurm.Job:
     """
     if kept is not None and not kept.over and kept.look().has_nodes:
         return kept
-    return _around(wishes) or slurm.Job.submit(request(wishes))
+    return _around(options) or slurm.Job.submit(request(options))
 
 
-def _around(wishes: Wishes) -> slurm.Job | None:
+def _around(options: StartOptions) -> slurm.Job | None:
     """Return the job that this notebook is in, unless what is asked for is another one."""
-    asks = any(getattr(wishes, name) != getattr(Wishes, name) for name in FOR_THE_QUEUE)
+    asks = any(getattr(options, name) != getattr(StartOptions, name) for name in FOR_THE_QUEUE)
     return None if asks else slurm.Job.around()
 
 
-def in_job(wishes: Wishes, job: slurm.Job, tell: Callable[[str], None]) -> Elsewhere:
+def in_job(options: StartOptions, job: slurm.Job, tell: Callable[[str], None]) -> RemoteNodes:
     """Wait until a job has its nodes; return those that join.
 
     Args:
-        wishes: the user's.
+        options: the user's.
         job: the job.
         tell: called with its place in the queue.
 
@@ -170,52 +170,53 @@ def in_job(wishes: Wishes, job: slurm.Job, tell: Callable[[str], None]) -> Elsew
         StartError: it has ended, or has fewer nodes than are wanted.
     """
     nodes = job.await_nodes(tell)
-    if wishes.nodes is not None and not job.info.ours:
-        if wishes.nodes > len(nodes):
-            raise StartError(f"{job} has {len(nodes)} node{'s' * (len(nodes) > 1)}, and --nodes says {wishes.nodes}.")
-        nodes = nodes[: wishes.nodes]
+    if options.nodes is not None and not job.info.ours:
+        if options.nodes > len(nodes):
+            raise StartError(f"{job} has {len(nodes)} node{'s' * (len(nodes) > 1)}, and --nodes says {options.nodes}.")
+        nodes = nodes[: options.nodes]
     planned = slurm.tasks_around()
-    if wishes.n is None and not job.info.ours and len(planned) >= len(nodes):
+    if options.n is None and not job.info.ours and len(planned) >= len(nodes):
         counts = planned[: len(nodes)]
-    elif n := wishes.n or wishes.gpus_per_node * len(nodes):
+    elif n := options.n or options.gpus_per_node * len(nodes):
         counts = share_out(n, len(nodes))
     else:
         raise StartError(_HOW_MANY)
-    ways = [_surrounded(job.way(node, _python(wishes)), wishes) for node in nodes]
-    return Elsewhere(ways, [0, *counts], wishes.address or hosts.address_on_the_route(nodes[0]))
+    launchers = [_surrounded(job.launcher(node, _python(options)), options) for node in nodes]
+    return RemoteNodes(launchers, [0, *counts], options.address or hosts.address_on_the_route(nodes[0]))
 
 
-def in_words(wishes: Wishes) -> str:
+def in_words(options: StartOptions) -> str:
     """Return what a start would do elsewhere, without doing it: the scheduler's script, and the command of each node.
 
     Raises:
         StartError: nothing is to be done elsewhere, or it is not said what.
     """
-    refuse(wishes)
-    if wishes.engines == "ssh":
-        there = on_hosts(wishes)
-        tunnels = [shlex.join(tunnel(way.prefix, "/tmp/nbcomm-ID.sock", "PORT")) for way in there.ways]  # noqa: S108
-        return "\n".join([_written(way) for way in there.ways] + (tunnels if there.tunnelled else []))
-    if wishes.engines == "mpi":
-        return shlex.join(_mpi(wishes)[0].command())
-    if wishes.engines in SCHEDULERS:
-        texts = _batch(wishes).files(folder_of("ID"))
+    refuse(options)
+    if options.engines == "ssh":
+        there = on_hosts(options)
+        socket = "/tmp/nbcomm-ID.sock"  # noqa: S108 - as the user will see it
+        tunnels = [shlex.join(tunnel(launcher.prefix, socket, "PORT")) for launcher in there.launchers]
+        return "\n".join([_written(launcher) for launcher in there.launchers] + (tunnels if there.tunnelled else []))
+    if options.engines == "mpi":
+        return shlex.join(_mpi(options)[0].command())
+    if options.engines in SCHEDULERS:
+        texts = _batch(options).files(folder_of("ID"))
         return "\n".join(f"# {folder_of('ID') / name}:\n{text}" for name, text in texts.items())
-    if wishes.engines == "slurm":
-        job = _around(wishes) or slurm.Job(JobInfo("JOB", ours=True))
-        said = [request(wishes).script(), "# On each of its nodes:"] if job.info.ours else []
-        return "\n".join([*said, _written(_surrounded(job.way("NODE", _python(wishes)), wishes))])
+    if options.engines == "slurm":
+        job = _around(options) or slurm.Job(JobInfo("JOB", ours=True))
+        said = [request(options).script(), "# On each of its nodes:"] if job.info.ours else []
+        return "\n".join([*said, _written(_surrounded(job.launcher("NODE", _python(options)), options))])
     raise StartError("--dry-run shows what is started on other machines; this start has none.")
 
 
-def _written(way: Way) -> str:
-    return shlex.join(way.command("nbcomm.node"))
+def _written(launcher: Launcher) -> str:
+    return shlex.join(launcher.command("nbcomm.node"))
 
 
-def _python(wishes: Wishes) -> str:
-    return wishes.python or sys.executable
+def _python(options: StartOptions) -> str:
+    return options.python or sys.executable
 
 
-def _surrounded(way: Way, wishes: Wishes) -> Way:
-    """Return a way with what the user wants around each program."""
-    return structs.replace(way, prologue=wishes.prologue, wrapper=shlex.split(wishes.wrapper))
+def _surrounded(launcher: Launcher, options: StartOptions) -> Launcher:
+    """Return a launcher with what the user wants around each program."""
+    return structs.replace(launcher, prologue=options.prologue, wrapper=shlex.split(options.wrapper))

@@ -17,8 +17,8 @@ from ...protocol.nodes import key_of, rank_of
 from ...protocol.requests import NOT_ENDING
 from ...rank_spec import capital, fold, named, plural
 from ...world_info import WorldInfo
+from .rank_table import RankTable
 from .readiness import await_ranks
-from .roster import Roster
 
 if TYPE_CHECKING:
     from ...launch.clients import Clients
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ...launch.nodes import Nodes
     from ...protocol import Exited, Output
 
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 """Seconds that a new process has to come up; from a warm daemon it takes tenths."""
 
 _END, _SOON = 2.5, 0.005
@@ -45,7 +45,7 @@ class Processes:
 
     Args:
         nodes: start them, and report their ends.
-        roster: records which ranks are dead.
+        rank_table: records which ranks are dead.
         rank_ended: called when a rank has ended: which, how, and what it had not said; on another thread, and here for
             those that have ended.
         daemon_replaced: called when a node has another daemon; on another thread.
@@ -54,12 +54,12 @@ class Processes:
     def __init__(
         self,
         nodes: Nodes,
-        roster: Roster,
+        rank_table: RankTable,
         rank_ended: Callable[[int, str, Output | None], None],
         daemon_replaced: Callable[[], None],
     ) -> None:
         self.nodes = nodes
-        self._roster = roster
+        self._rank_table = rank_table
         self._rank_ended = rank_ended
         self._controller = Controller(nodes)
         self._clients: Clients | None = None
@@ -84,7 +84,7 @@ class Processes:
         """
         try:
             self.nodes.take_up(info.nodes, len(info.places), info.job)
-            self.nodes.wait_claimed(_PATIENCE)
+            self.nodes.wait_claimed(_TIMEOUT)
             self.nodes.learn()
         except BaseException:
             self.release()
@@ -92,17 +92,17 @@ class Processes:
 
     def take_up(self, info: WorldInfo) -> None:
         """Take over processes that another notebook has started."""
-        roster = self._roster
+        rank_table = self._rank_table
         self.nodes.set_lease(info.grace)
-        roster.places = info.places
-        roster.hellos.update({hello.rank: hello for hello in info.hellos})
+        rank_table.places = info.places
+        rank_table.hellos.update({hello.rank: hello for hello in info.hellos})
         for place in info.places:
             process = self.nodes.processes.get(key_of(place.rank))
             if process is None:
-                roster.note_death(place.rank, None, at=0.0)
+                rank_table.note_death(place.rank, None, at=0.0)
             elif process.exited is not None:
                 ended = process.exited
-                roster.note_death(place.rank, ended.status, oom=ended.oom, why=ended.why, at=0.0)
+                rank_table.note_death(place.rank, ended.status, oom=ended.oom, why=ended.why, at=0.0)
 
     @property
     def troubles(self) -> list[str]:
@@ -137,7 +137,7 @@ class Processes:
     def without_heal(self) -> bool:
         """Whether `heal` can do nothing: each node that has ended is one that cannot be started again."""
         gone = self.nodes.gone
-        replaceable = [rank for rank in self._roster.dead if not self._roster.without_heal(rank)]
+        replaceable = [rank for rank in self._rank_table.dead if not self._rank_table.without_heal(rank)]
         return bool(gone) and all(node.without_heal for node in gone) and not (replaceable or self._controller.end)
 
     @property
@@ -160,13 +160,13 @@ class Processes:
             # Imported here: it takes as long to import as all else that a notebook needs.
             from ...launch.clients import Clients
 
-            self._clients = Clients(self._controller, self._register, self._roster.registered)
-        return self._clients.get(lambda: self._roster.living)
+            self._clients = Clients(self._controller, self._register, self._rank_table.registered)
+        return self._clients.get(lambda: self._rank_table.living)
 
     def _register(self, ranks: Sequence[int], connection: str) -> None:
-        """Ask ranks to register with the controller; what they answer is in the roster."""
+        """Ask ranks to register with the controller; what they answer is in the rank table."""
         for rank in ranks:
-            self._roster.registered.pop(rank, None)
+            self._rank_table.registered.pop(rank, None)
         self.nodes.link.send(ranks, Register(connection))
 
     def await_daemons(self, given_up: Callable[[], bool]) -> None:
@@ -178,7 +178,7 @@ class Processes:
         for node in self.nodes:
             if not (node.claimed or node.gone):
                 with suppress(StartError):  # it has ended, too: the heal starts another one
-                    node.wait_claimed(_PATIENCE, given_up)
+                    node.wait_claimed(_TIMEOUT, given_up)
 
     def heal(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> list[str]:
         """Replace ranks, dead or alive, and what serves them if it is dead; return what was replaced, in words.
@@ -188,7 +188,7 @@ class Processes:
             StartError: a new process did not start; the ranks that were to be replaced are dead.
             Interrupted: it was given up; those ranks are then dead, or about to be.
         """
-        roster = self._roster
+        rank_table = self._rank_table
         replaced: list[str] = []
         self._refuse_final(ranks)
         gone = [node for node in self.nodes.gone if not node.without_heal]
@@ -203,14 +203,14 @@ class Processes:
         self._end(ranks, given_up)
         try:
             self._replace(ranks, given_up)
-            until = time.monotonic() + _PATIENCE
-            await_ranks(roster, ranks, until, f"{_PATIENCE:g} s", given_up=given_up, look=self.look)
+            until = time.monotonic() + _TIMEOUT
+            await_ranks(rank_table, ranks, until, f"{_TIMEOUT:g} s", given_up=given_up, look=self.look)
         except BaseException as error:
             self._end(ranks)  # half a rank is worse than none
             if isinstance(error, StartError):
                 error.reword(self._with_remedy)
             raise
-        self._register_again(ranks if "the controller" not in replaced else roster.living)
+        self._register_again(ranks if "the controller" not in replaced else rank_table.living)
         return [*replaced, *(f"rank {rank}" for rank in ranks)]
 
     def _refuse_final(self, ranks: Sequence[int]) -> None:
@@ -233,20 +233,20 @@ class Processes:
 
     def _replace(self, ranks: Sequence[int], given_up: Callable[[], bool]) -> None:
         """Start processes in the places of those that have ended; if that fails, the ranks are as dead as before."""
-        hows = {rank: self._roster.dead[rank] for rank in ranks}
+        hows = {rank: self._rank_table.dead[rank] for rank in ranks}
         for rank in ranks:
             self.nodes.link.lose(rank)  # what was sent while it died was not for its successor
-        self._roster.begin_again(ranks)
+        self._rank_table.begin_again(ranks)
         try:
             self._start(ranks, given_up)
         except BaseException:
-            self._roster.dead.update(hows)
+            self._rank_table.dead.update(hows)
             raise
 
     def _with_remedy(self, text: str) -> str:
         if "%distributed heal" in text:
             return text
-        others = "The other ranks kept their variables; type" if self._roster.living else "Type"
+        others = "The other ranks kept their variables; type" if self._rank_table.living else "Type"
         between = "\n" if "\n" in text else " "  # text after a log must not look like a line of it
         return f"{text}{between}{others} %distributed heal to try again."
 
@@ -267,7 +267,7 @@ class Processes:
         lost = node.lost
         try:
             node.replace_daemon(now=True)
-            node.wait_claimed(_PATIENCE, given_up)
+            node.wait_claimed(_TIMEOUT, given_up)
         except BaseException:
             node.lost = lost  # nobody waits for it
             raise
@@ -278,21 +278,21 @@ class Processes:
         """Wait until it is known that the controller has ended with the daemon that had started it."""
         deadline = time.monotonic() + _MOMENT
         while self._controller.exists and not self._controller.end and time.monotonic() < deadline and not given_up():
-            self._roster.wait(_TICK)
+            self._rank_table.wait(_TICK)
 
     def _end(self, ranks: Sequence[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Kill those of these ranks that live, and wait until they have ended."""
-        for rank in set(ranks) - set(self._roster.dead):
+        for rank in set(ranks) - set(self._rank_table.dead):
             self.nodes.of(key_of(rank)).signal(key_of(rank), signal.SIGKILL)
-        deadline = time.monotonic() + _PATIENCE
-        while late := sorted(set(ranks) - set(self._roster.dead)):
+        deadline = time.monotonic() + _TIMEOUT
+        while late := sorted(set(ranks) - set(self._rank_table.dead)):
             if given_up():
                 raise Interrupted
             if time.monotonic() > deadline:
                 raise StateError(
                     f"{capital(named(late))} {'do' if len(late) > 1 else 'does'} not end; type %distributed restart."
                 )
-            self._roster.wait(_TICK)
+            self._rank_table.wait(_TICK)
 
     def look(self) -> None:
         """Notice if nobody is there who would report a death, and start who does."""
@@ -302,7 +302,7 @@ class Processes:
         """Return the dead ranks, also those that have died a moment ago."""
         self.nodes.wait_for_ends(_MOMENT)
         self.nodes.tell()  # again, where whoever was told of an end has failed
-        return sorted(self._roster.dead)
+        return sorted(self._rank_table.dead)
 
     def shutdown(self, given_up: Callable[[], bool] = lambda: False) -> list[str]:
         """End all processes; those of ranks, which were told to end, have a moment to do it themselves.
@@ -350,6 +350,6 @@ class Processes:
         """Note an end; mostly on the link's thread."""
         rank = rank_of(ended.key)
         if rank is not None:
-            how = self._roster.note_death(rank, ended.status, oom=ended.oom, why=ended.why)
+            how = self._rank_table.note_death(rank, ended.status, oom=ended.oom, why=ended.why)
             unsaid = self.nodes.link.unheard(rank, ended.unsaid) if ended.unsaid is not None else None
             self._rank_ended(rank, how, unsaid)

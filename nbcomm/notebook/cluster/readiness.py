@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from ...errors import Interrupted, StartError
 from ...rank_spec import capital, ends_of, named, together
-from .roster import Roster
+from .rank_table import RankTable
 
 _TICK = 0.1
 
@@ -16,7 +16,7 @@ _MOMENT = 0.5
 
 
 def await_ranks(  # noqa: PLR0913 - the last three by keyword
-    roster: Roster,
+    rank_table: RankTable,
     ranks: Collection[int],
     deadline: float,
     limit: str,
@@ -28,7 +28,7 @@ def await_ranks(  # noqa: PLR0913 - the last three by keyword
     """Wait until the engines of these ranks can run cells.
 
     Args:
-        roster: the link fills it in as they report.
+        rank_table: the link fills it in as they report.
         ranks: the ranks to wait for.
         deadline: the end of the wait, by `time.monotonic`.
         limit: the time in words, for the message.
@@ -42,41 +42,41 @@ def await_ranks(  # noqa: PLR0913 - the last three by keyword
     """
     shown = -1
     missing = set(ranks)
-    while missing := missing - roster.attached:
+    while missing := missing - rank_table.attached:
         look()
-        refuse_dead(roster, ranks)
+        refuse_dead(rank_table, ranks)
         if given_up():
             raise Interrupted
         if time.monotonic() > deadline:
             late = sorted(missing)
             raise StartError(
                 f"{capital(named(late))} did not start within {limit}. "
-                f"The log of rank {late[0]} ends:\n{roster.log(late[0])}"
+                f"The log of rank {late[0]} ends:\n{rank_table.log(late[0])}"
             )
         if len(ranks) - len(missing) != shown:
             shown = len(ranks) - len(missing)
             progress(shown)
-        roster.wait(_TICK)
+        rank_table.wait(_TICK)
 
 
-def refuse_dead(roster: Roster, ranks: Iterable[int]) -> None:
+def refuse_dead(rank_table: RankTable, ranks: Iterable[int]) -> None:
     """Raise if any of these ranks are dead.
 
     Raises:
         StartError: some are, each with its own cause; the message ends with a log for each cause.
     """
-    if not roster.dead:
+    if not rank_table.dead:
         return
     ranks = list(ranks)
-    if not roster.dead_among(ranks):
+    if not rank_table.dead_among(ranks):
         return
     until = time.monotonic() + _MOMENT
-    while len(roster.dead_among(ranks)) < len(ranks) and time.monotonic() < until:
-        roster.wait(_TICK)
-    dead = roster.dead_among(ranks)
-    alike = together(dead, [roster.dead[rank] for rank in dead])
-    logs = [f"The log of rank {who[0]} ends:\n{roster.log(who[0])}" for who in alike.values()]
+    while len(rank_table.dead_among(ranks)) < len(ranks) and time.monotonic() < until:
+        rank_table.wait(_TICK)
+    dead = rank_table.dead_among(ranks)
+    alike = together(dead, [rank_table.dead[rank] for rank in dead])
+    logs = [f"The log of rank {who[0]} ends:\n{rank_table.log(who[0])}" for who in alike.values()]
     if len(dead) == 1:
-        logs = [f"Its log ends:\n{roster.log(dead[0])}"]
+        logs = [f"Its log ends:\n{rank_table.log(dead[0])}"]
     they = "they" if len(dead) > 1 else "it"
-    raise StartError(f"{capital(ends_of(dead, roster.dead))} while {they} started. " + "\n".join(logs))
+    raise StartError(f"{capital(ends_of(dead, rank_table.dead))} while {they} started. " + "\n".join(logs))

@@ -14,15 +14,15 @@ from ...launch import backends, capacity, placement
 from ...protocol import Failure
 from ...torch_versions import untested
 from .generations import Generations
+from .rank_table import RankTable
 from .readiness import await_ranks, refuse_dead
-from .roster import Roster
-from .wishes import SCHEDULERS, Progress, Wishes
+from .start_options import SCHEDULERS, Progress, StartOptions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from ...launch.launchers.shared_launcher import SharedLauncher
     from ...launch.node_client import NodeClient
-    from ...launch.ways.together import Together
     from .pending import PendingRequest
     from .processes import Processes
 
@@ -51,23 +51,23 @@ class _CannotFormError(StartError):
 
 
 class Startup:
-    """One start, step by step; meanwhile the session's link fills in the roster.
+    """One start, step by step; meanwhile the session's link fills in the rank table.
 
     Args:
-        wishes: the user's request.
+        options: the user's request.
         processes: starts them; the daemon may still be importing torch.
-        roster: the link fills it in as the ranks report.
+        rank_table: the link fills it in as the ranks report.
         progress: called with each step.
     """
 
-    def __init__(self, wishes: Wishes, processes: Processes, roster: Roster, progress: Progress) -> None:
+    def __init__(self, options: StartOptions, processes: Processes, rank_table: RankTable, progress: Progress) -> None:
         self.notice = ""
         """What the user should know of the chosen devices, or of how the ranks were started."""
-        self._wishes = wishes
+        self._options = options
         self._processes = processes
-        self._roster = roster
+        self._rank_table = rank_table
         self._progress = progress
-        self._deadline = time.monotonic() + wishes.timeout
+        self._deadline = time.monotonic() + options.timeout
         self._doing = "starting engines"
 
     def launch(self) -> None:
@@ -76,18 +76,18 @@ class Startup:
         Raises:
             StartError: the request cannot be met, or the daemon failed.
         """
-        self._progress("importing torch", 0, self._wishes.n or 0)
-        nodes, wishes = self._processes.nodes, self._wishes
-        ready = nodes.head.wait_ready(wishes.timeout)
+        self._progress("importing torch", 0, self._options.n or 0)
+        nodes, options = self._processes.nodes, self._options
+        ready = nodes.head.wait_ready(options.timeout)
         facts = nodes.head.facts()
-        nodes.compares = wishes.guard != "node"
-        if wishes.engines != "local":
-            self._launch_elsewhere()
+        nodes.compares = options.guard != "node"
+        if options.engines != "local":
+            self._launch_remote()
             return
-        self._n = placement.choose_size(wishes.n, ready.gpus, cores=facts.cores)
-        backends.check(wishes.device, wishes.backend, None, ready.gpus, self._n)
-        self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, ready.gpus)
-        self._backend = wishes.backend or backend
+        self._n = placement.choose_size(options.n, ready.gpus, cores=facts.cores)
+        backends.check(options.device, options.backend, None, ready.gpus, self._n)
+        self._device, backend, self.notice = placement.choose_device(options.device, self._n, ready.gpus)
+        self._backend = options.backend or backend
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
@@ -95,46 +95,46 @@ class Startup:
         crowd = capacity.crowd(self._n, facts.cores)
         self._notice(crowd)
         self._doing += crowd and f" on {facts.cores} core{'s' * (facts.cores > 1)}, which takes longer"
-        counts = placement.share_out(self._n, 1 if wishes.nodes is None else wishes.nodes)
+        counts = placement.share_out(self._n, 1 if options.nodes is None else options.nodes)
         if len(counts) > 1:
             self._progress("joining nodes", 0, self._n)
             nodes.add_here(counts, self._deadline)
         self._shares = [placement.NodeShare(count, max(1, facts.cores // len(counts)), ready.gpus) for count in counts]
         self._progress(self._doing, 0, self._n)
-        self._processes.start(self._n, wishes.grace)
+        self._processes.start(self._n, options.grace)
 
-    def _launch_elsewhere(self) -> None:
+    def _launch_remote(self) -> None:
         # Imported here: most worlds are on one machine.
         from . import joining
 
-        nodes, wishes = self._processes.nodes, self._wishes
-        if wishes.engines == "ssh":
-            there = joining.on_hosts(wishes)
-        elif wishes.engines == "mpi":
-            there = joining.by_mpi(wishes)
-        elif wishes.engines in SCHEDULERS:
-            there = joining.by_batch(wishes)
+        nodes, options = self._processes.nodes, self._options
+        if options.engines == "ssh":
+            there = joining.on_hosts(options)
+        elif options.engines == "mpi":
+            there = joining.by_mpi(options)
+        elif options.engines in SCHEDULERS:
+            there = joining.by_batch(options)
         else:
-            nodes.job = joining.a_job(wishes, nodes.job)
-            there = joining.in_job(wishes, nodes.job, lambda said: self._progress(said, 0, wishes.n or 0))
-            self._deadline = time.monotonic() + wishes.timeout  # the time in the queue is not the start's
+            nodes.job = joining.a_job(options, nodes.job)
+            there = joining.in_job(options, nodes.job, lambda said: self._progress(said, 0, options.n or 0))
+            self._deadline = time.monotonic() + options.timeout  # the time in the queue is not the start's
         self._n = sum(there.counts)
         self._progress("joining nodes", 0, self._n)
-        nodes.add_all(there, partial(self._join_by, there.together))
+        nodes.add_all(there, partial(self._join_by, there.shared_launcher))
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
-        backends.check(wishes.device, wishes.backend, None, int(gpus * self._n), self._n)
-        self._device, backend, self.notice = placement.choose_device(wishes.device, self._n, int(gpus * self._n))
-        self._backend = wishes.backend or backend
+        backends.check(options.device, options.backend, None, int(gpus * self._n), self._n)
+        self._device, backend, self.notice = placement.choose_device(options.device, self._n, int(gpus * self._n))
+        self._backend = options.backend or backend
         self._progress(self._doing, 0, self._n)
-        self._processes.start(self._n, wishes.grace)
+        self._processes.start(self._n, options.grace)
 
-    def _join_by(self, together: Together | None, invited: Sequence[NodeClient]) -> float:
+    def _join_by(self, shared_launcher: SharedLauncher | None, invited: Sequence[NodeClient]) -> float:
         """Wait until what starts the nodes does run; return until when they must have joined."""
-        if together is not None and together.await_run(
+        if shared_launcher is not None and shared_launcher.await_run(
             lambda said: self._progress(said, 0, self._n), lambda: any(node.daemons for node in invited)
         ):
-            self._deadline = time.monotonic() + self._wishes.timeout  # the time in the queue is not the start's
+            self._deadline = time.monotonic() + self._options.timeout  # the time in the queue is not the start's
             self._progress("joining nodes", 0, self._n)
         return self._deadline
 
@@ -145,14 +145,14 @@ class Startup:
             StartError: an engine died, or the time is over; the message ends with its log.
         """
         await_ranks(
-            self._roster,
+            self._rank_table,
             range(self._n),
             self._deadline,
-            f"{self._wishes.timeout:g} s (--timeout gives more)",
+            f"{self._options.timeout:g} s (--timeout gives more)",
             progress=lambda ready: self._progress(self._doing, ready, self._n),
             look=self._processes.look,
         )
-        self._roster.places = placement.assign_places(self._shares, self._device, self._backend)
+        self._rank_table.places = placement.assign_places(self._shares, self._device, self._backend)
 
     def form_group(self, generations: Generations) -> None:
         """Make all ranks join the process group's first generation: with nbcomm's groups, or else with torch's own.
@@ -171,7 +171,7 @@ class Startup:
             raise StartError(f"Rank {rank} could not join the process group: {failure.name}: {failure.message}")
         if generations.plain:
             self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
-        self._notice(untested(self._roster.hellos[0].torch))
+        self._notice(untested(self._rank_table.hellos[0].torch))
 
     def _form(self, generations: Generations) -> dict[int, Failure]:
         """Make all ranks join a generation; return the first failures, once no request is under way."""
@@ -185,7 +185,7 @@ class Startup:
         failed: dict[int, Failure] = {}
         while not request.wait(_TICK):
             self._processes.look()
-            refuse_dead(self._roster, range(self._n))
+            refuse_dead(self._rank_table, range(self._n))
             failed = failed or request.failures()
             if failed and not request.aborted:  # the others wait for those
                 generations.end(request, "Another rank could not form its process groups.", "CollectiveError")
@@ -194,11 +194,11 @@ class Startup:
             if time.monotonic() > self._deadline:
                 late = request.waiting_for()
                 raise StartError(
-                    f"The process group did not form within {self._wishes.timeout:g} s: "
+                    f"The process group did not form within {self._options.timeout:g} s: "
                     f"{rank_specs.named(late)} did not join. The log of rank {late[0]} "
-                    f"ends:\n{self._roster.log(late[0])}"
+                    f"ends:\n{self._rank_table.log(late[0])}"
                 )
-        refuse_dead(self._roster, range(self._n))
+        refuse_dead(self._rank_table, range(self._n))
         failures = request.failures()
         generations.newcomers = set(failures)  # the others have joined
         if failures:

@@ -153,7 +153,7 @@ class CellExecutor:
     def begin(self, request: PendingRequest, output: CellOutput, number: int = 0) -> None:
         """Prepare for messages about a request."""
         self.collective_log.begin(number, request.ranks)
-        self._dispatcher.questions.begin(request.id)
+        self._dispatcher.input_requests.begin(request.id)
         self.cell = request, output
         output.widgets = self._widgets
         self._outputs.add(request.id, output)
@@ -173,7 +173,7 @@ class CellExecutor:
             self.begin(request, output, number)
             send()
             self._dispatcher.wait(
-                request, interrupts, partial(self._dispatcher.questions.tick, request, output, interrupts)
+                request, interrupts, partial(self._dispatcher.input_requests.tick, request, output, interrupts)
             )
             failures = self._dispatcher.failures(request)
         except Interrupted:
@@ -187,7 +187,7 @@ class CellExecutor:
             answers = request.answers()
             # The fence after the cell holds, whatever fails before it.
             with self._faults.beside("a question could not be closed"):
-                self._dispatcher.questions.end()
+                self._dispatcher.input_requests.end()
             with self._faults.beside("the end of its output could not be shown", _print):
                 output.close(failures)
             with self._faults.beside("its collectives could not be kept", _print):

@@ -29,7 +29,7 @@ from .interrupts import InterruptCounter
 if TYPE_CHECKING:
     from ...launch.link import Link
     from ...protocol import MainLoopRequest as Order
-    from ..cluster.roster import Roster
+    from ..cluster.rank_table import RankTable
 
 TICK = 0.05
 """Seconds between two looks at a running request: to render its output, and to check whether ■ was pressed."""
@@ -52,16 +52,16 @@ class Dispatcher:
 
     Args:
         link: to send by.
-        roster: knows which ranks are silent, and for how long.
+        rank_table: knows which ranks are silent, and for how long.
         addressed: adds this world's name to the remedies in a text.
     """
 
-    def __init__(self, link: Link, roster: Roster, addressed: Callable[[str], str] = lambda text: text) -> None:
+    def __init__(self, link: Link, rank_table: RankTable, addressed: Callable[[str], str] = lambda text: text) -> None:
         self._addressed = addressed
-        self.questions = InputPrompts(link, roster)
+        self.input_requests = InputPrompts(link, rank_table)
         """The ranks' requests for input."""
         self._link = link
-        self._roster = roster
+        self._rank_table = rank_table
         self._ids = itertools.count(1)
         self._first = 1  # the first id of this notebook's
         self._open: dict[int, PendingRequest] = {}
@@ -91,7 +91,7 @@ class Dispatcher:
             if self._left:
                 self.close(self._left)
             self._link.send_each({rank: messages[rank] for rank in request.waiting_for()}, buffers)
-            request.note_sent(self._roster.question)
+            request.note_sent(self._rank_table.question)
         except BaseException:
             self._open.pop(request.id, None)
             with suppress(Exception):  # a rank that has received it all the same runs it in vain: see `Reconciler`
@@ -117,7 +117,7 @@ class Dispatcher:
             self._interrupt(request)
 
     def _interrupt(self, request: PendingRequest) -> None:
-        request.ending = self._roster.question, Interrupt(request.id)
+        request.ending = self._rank_table.question, Interrupt(request.id)
         self._link.send(request.waiting_for(), request.ending[1])
 
     # ── answers ─────────────────────────────────────────────────────────────────────────────────────
@@ -139,7 +139,7 @@ class Dispatcher:
         request = self._open.get(done.id)
         if request is not None and request.answer(rank, done, frames):
             self._open.pop(request.id, None)
-            self._link.settled = max(self._link.settled, request.id)
+            self._link.acknowledged = max(self._link.acknowledged, request.id)
         if request is None and done.blob is not None:
             release(done.blob)  # nobody waits for it any more
 
@@ -156,12 +156,12 @@ class Dispatcher:
 
     def lose_dead(self, request: PendingRequest) -> None:
         """Fail a request to ranks that died before it was registered: `lose` did not find it."""
-        for rank in self._roster.dead_among(request.waiting_for()):
-            self.hear(rank, lost(request.id, self._roster.dead[rank], rank))
+        for rank in self._rank_table.dead_among(request.waiting_for()):
+            self.hear(rank, lost(request.id, self._rank_table.dead[rank], rank))
 
     def failures(self, request: PendingRequest) -> dict[int, Failure]:
         """Return the failures among the answers to a request, by rank; ranks that died alike have one in common."""
-        return with_deaths_together(request.failures(), self._roster.dead, self._roster.without_heal)
+        return with_deaths_together(request.failures(), self._rank_table.dead, self._rank_table.without_heal)
 
     def close(self, cause: str) -> None:
         """Fail all requests, also those that other threads are about to make: the world is left."""
@@ -209,11 +209,11 @@ class Dispatcher:
             if interrupts.again():
                 self._interrupt(request)
             stuck, waited = request.waiting_for(), time.monotonic() - began
-            deaf = self._roster.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
-            if not stuck or (waited < _IMPORT_PATIENCE and self._roster.importing(stuck, request.id)):
+            deaf = self._rank_table.silent_for(stuck, _SILENCE) if waited > _SILENCE else []
+            if not stuck or (waited < _IMPORT_PATIENCE and self._rank_table.importing(stuck, request.id)):
                 continue  # it has just ended, or the cell says what its end waits for: see `HangWatch`
             if waited > _INTERRUPT_PATIENCE or (deaf and deaf == stuck):
-                stopped = self._roster.stopped(stuck) if deaf == stuck else []
+                stopped = self._rank_table.stopped(stuck) if deaf == stuck else []
                 print(wrapped(self._addressed(_deaf(stuck, c_code=deaf == stuck, stopped=stopped == stuck))))
                 raise Interrupted
 

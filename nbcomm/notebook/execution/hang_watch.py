@@ -19,7 +19,7 @@ from ...faults import Faults
 from ...protocol import CollectiveState, Done, PendingCall
 from ...protocol.requests import LONGEST_IMPORT
 from ...threads import keep
-from ..cluster.roster import imports_of
+from ..cluster.rank_table import imports_of
 from ..output.failures import first_line
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from ...launch.link import Link
     from ..cluster.generations import Generations
     from ..cluster.pending import PendingRequest
-    from ..cluster.roster import Roster
+    from ..cluster.rank_table import RankTable
     from ..output.cell_output import CellOutput
 
 _BUSY, _IDLE = 0.25, 1.0
@@ -45,7 +45,7 @@ class HangWatch:
 
     Args:
         link: to ask by.
-        roster: takes the answers.
+        rank_table: takes the answers.
         generations: ends what is hopeless.
         cell: the cell that runs, and its output; None between cells.
         tell_panel: tells the panel how things stand.
@@ -61,7 +61,7 @@ class HangWatch:
     def __init__(  # noqa: PLR0913 - all but the first three by keyword
         self,
         link: Link,
-        roster: Roster,
+        rank_table: RankTable,
         generations: Generations,
         *,
         cell: Callable[[], tuple[PendingRequest, CellOutput | None] | None],
@@ -77,7 +77,7 @@ class HangWatch:
         self._faults = Faults()
         self._look = look
         self._link = link
-        self._roster = roster
+        self._rank_table = rank_table
         self._generations = generations
         self._cell = cell
         self._tell_panel = tell_panel
@@ -117,7 +117,7 @@ class HangWatch:
 
     def _ask(self) -> int:
         """Ask all ranks, wait for a moment, and return the question's number."""
-        with self._roster.asking() as question:
+        with self._rank_table.asking() as question:
             self._link.poll(question.number)
             question.wait(_ANSWER)
         return question.number
@@ -133,7 +133,7 @@ class HangWatch:
         if cell is None:
             return
         for rank in cell[0].ranks:
-            snapshot = self._roster.snapshot(rank)
+            snapshot = self._rank_table.snapshot(rank)
             if snapshot is not None and snapshot.run == cell[0].id:
                 self._collective_log.hear(rank, snapshot.steps)
 
@@ -190,7 +190,7 @@ class HangWatch:
         answers = request.answers()
         if not request.waiting_for() or request.interrupted:
             return None
-        said = [self._roster.snapshot(rank) for rank in verdict.stuck]
+        said = [self._rank_table.snapshot(rank) for rank in verdict.stuck]
         if any(snapshot is None or snapshot.question < question for snapshot in said):
             return None  # it is busy: the next round asks again
         now = judge(self._reports(request, answers))
@@ -204,7 +204,7 @@ class HangWatch:
 
     def _importing(self, request: PendingRequest, what: str) -> str:
         """Return that what is to happen waits until ranks have imported a library; empty if none does that."""
-        importing = self._roster.importing(request.waiting_for(), request.id)
+        importing = self._rank_table.importing(request.waiting_for(), request.id)
         return f"{imports_of(importing)}: {what} after that, in {LONGEST_IMPORT:.0f} s at most" if importing else ""
 
     def _deaf_to_the_end(self, request: PendingRequest) -> str:
@@ -220,9 +220,9 @@ class HangWatch:
         self, request: PendingRequest, reports: dict[int, RankReport], verdict: Verdict, threads: str
     ) -> Iterator[str]:
         """Return the notice for a cell whose waits may still end: which ranks died, and which wait is long."""
-        died = self._roster.dead_among(request.ranks)
+        died = self._rank_table.dead_among(request.ranks)
         if died:
-            yield f"{rank_specs.ends_of(died, self._roster.dead)}; the other ranks keep running"
+            yield f"{rank_specs.ends_of(died, self._rank_table.dead)}; the other ranks keep running"
         if _old([op for wait in verdict.waits for op in wait.ops]):
             yield verdict.text
         if threads and any(_old(report.doing.beside) for report in reports.values()):
@@ -234,26 +234,26 @@ class HangWatch:
         """Return the ranks that got a request long ago, and do something else that is not known."""
         if request.sent is None or time.monotonic() - request.sent[1] < _SHOW_AFTER:
             return []
-        said = {rank: self._roster.snapshot(rank) for rank in request.waiting_for()}
+        said = {rank: self._rank_table.snapshot(rank) for rank in request.waiting_for()}
         return [rank for rank, it in said.items() if it and it.run is None and it.begun < request.id <= it.heard]
 
     def _reports(self, request: PendingRequest, answers: dict[int, Done]) -> dict[int, RankReport]:
-        return {rank: self._report(rank, request, answers) for rank in self._roster.ranks}
+        return {rank: self._report(rank, request, answers) for rank in self._rank_table.ranks}
 
     def _report(self, rank: int, request: PendingRequest, answers: dict[int, Done]) -> RankReport:
-        roster, number = self._roster, self._generations.number
-        if rank in roster.dead:  # how, says its own error, if the cell ran there
-            return RankReport(rank, "dead", "has died" if request.concerns(rank) else roster.dead[rank])
+        rank_table, number = self._rank_table, self._generations.number
+        if rank in rank_table.dead:  # how, says its own error, if the cell ran there
+            return RankReport(rank, "dead", "has died" if request.concerns(rank) else rank_table.dead[rank])
         if not request.concerns(rank):
-            return RankReport(rank, "idle", doing=roster.doing(rank, number))
+            return RankReport(rank, "idle", doing=rank_table.doing(rank, number))
         done = answers.get(rank)
         if done is None:
-            snapshot = roster.snapshot(rank)
+            snapshot = rank_table.snapshot(rank)
             known = snapshot is not None and snapshot.run == request.id and snapshot.generation == number
             return RankReport(
                 rank, "running", doing=snapshot.doing if snapshot is not None and known else CollectiveState()
             )
-        doing = roster.doing(rank, number)  # of now: a thread of its may have ended since
+        doing = rank_table.doing(rank, number)  # of now: a thread of its may have ended since
         if done.failure is None:
             return RankReport(rank, "finished", doing=doing)
         return RankReport(rank, "interrupted" if done.interrupted else "failed", first_line(done.failure), doing)

@@ -23,7 +23,7 @@ from ...protocol import (
 if TYPE_CHECKING:
     from ...launch.link import Link
     from ..cluster.pending import PendingRequest
-    from ..cluster.roster import Roster
+    from ..cluster.rank_table import RankTable
 
 _PATIENCE = 5.0
 """Seconds that the ranks have to connect; one in C code that holds Python's lock does not."""
@@ -58,32 +58,32 @@ class Reattachment:
                     self._repeating.clear()
                 if message.run == self.run:
                     self._repeating.add(rank)
-                return False  # the roster hears it, too
+                return False  # the rank table hears it, too
             if (message.id if isinstance(message, Done) else message.run) != self.run:
                 return False
             self._kept.append((rank, message, frames))
             return not isinstance(message, Done)  # an answer counts at once, whether or not the cell is ever shown
 
-    def await_ranks(self, roster: Roster, link: Link) -> list[StatusReply]:
+    def await_ranks(self, rank_table: RankTable, link: Link) -> list[StatusReply]:
         """Wait until every living rank has reported what it does, and so has repeated its messages.
 
         Returns:
             The reports. `run` is 0 now if the notebook before had received its end, or if nothing runs.
         """
         deadline = time.monotonic() + _PATIENCE
-        with roster.asking() as question:
+        with rank_table.asking() as question:
             while question.silent and time.monotonic() < deadline:
                 # Again and again: a rank that was not connected yet has not received it.
                 link.send(sorted(question.silent), StatusRequest(question=question.number))
                 question.wait(_AGAIN)
-        snapshots = [snapshot for rank in roster.living if (snapshot := roster.snapshot(rank)) is not None]
+        snapshots = [snapshot for rank in rank_table.living if (snapshot := rank_table.snapshot(rank)) is not None]
         running = {snapshot.rank for snapshot in snapshots if snapshot.run == self.run}
         spoken = {snapshot.rank for snapshot in snapshots} & set(self.ranks)
         with self._lock:
             if spoken - self._repeating - running:  # they know that everything was received
                 self.run = 0
             elif not running:  # it has ended: dead ranks have no part in it
-                self.ranks = [rank for rank in self.ranks if rank not in roster.dead]
+                self.ranks = [rank for rank in self.ranks if rank not in rank_table.dead]
         return snapshots
 
     def repeat_answers(self, answer: Callable[[int, Done], None]) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ...launch.link import Link
     from ...protocol import StatusReply
     from ..cluster.pending import PendingRequest
-    from ..cluster.roster import Roster
+    from ..cluster.rank_table import RankTable
     from .dispatcher import Dispatcher
 
 
@@ -25,7 +25,7 @@ class Reconciler:
 
     Args:
         link: to send by.
-        roster: has the ranks' reports.
+        rank_table: has the ranks' reports.
         dispatcher: has the requests.
         look: sees whether the processes of ranks live.
         held_back: whether messages of the ranks are kept for a cell that another notebook has begun.
@@ -34,13 +34,13 @@ class Reconciler:
     def __init__(
         self,
         link: Link,
-        roster: Roster,
+        rank_table: RankTable,
         dispatcher: Dispatcher,
         look: Callable[[], None],
         held_back: Callable[[], bool],
     ) -> None:
         self._link = link
-        self._roster = roster
+        self._rank_table = rank_table
         self._dispatcher = dispatcher
         self._look = look
         self._held_back = held_back
@@ -72,11 +72,11 @@ class Reconciler:
                 if request.awaits(rank):
                     self._compare(request, rank, report)
             self._end_stray(rank, report)
-            self._dispatcher.questions.compare(rank, report)
+            self._dispatcher.input_requests.compare(rank, report)
 
     def _reports(self) -> Iterator[tuple[int, StatusReply]]:
-        for rank in self._roster.living:
-            report = self._roster.snapshot(rank)
+        for rank in self._rank_table.living:
+            report = self._rank_table.snapshot(rank)
             if report is not None:
                 yield rank, report
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ...launch.link import Link
     from ...world_dir import WorldDir
-    from ..cluster.roster import Roster
+    from ..cluster.rank_table import RankTable
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
     from ..output.last_cell import CellRun
@@ -46,7 +46,7 @@ class Commands:
     Args:
         bulk: returns where large values are passed to the ranks and back; None if some are on another machine.
         link: to the ranks.
-        roster: the ranks, and which of them are dead.
+        rank_table: the ranks, and which of them are dead.
         dispatcher: sends requests, and waits for answers.
         executor: one cell at a time.
         attached: another notebook has started the world, and may have run cells that are unknown here.
@@ -59,13 +59,13 @@ class Commands:
         self,
         bulk: Callable[[], Path | None],
         link: Link,
-        roster: Roster,
+        rank_table: RankTable,
         dispatcher: Dispatcher,
         executor: CellExecutor,
         *,
         attached: bool,
     ) -> None:
-        self._roster = roster
+        self._rank_table = rank_table
         self._dispatcher = dispatcher
         self._executor = executor
         self._numbers = itertools.count(1)
@@ -77,7 +77,7 @@ class Commands:
     @property
     def ranks(self) -> list[int]:
         """All ranks, ascending."""
-        return self._roster.ranks
+        return self._rank_table.ranks
 
     def run(
         self,
@@ -168,7 +168,7 @@ class Commands:
                 content,
                 above,
             )
-            self._executor.perform(order, output, Aftermath(order, output, file, self._roster.places))
+            self._executor.perform(order, output, Aftermath(order, output, file, self._rank_table.places))
 
     def replay(self) -> None:
         """Show again what the last cell has shown, with the errors that ended it.
@@ -197,7 +197,7 @@ class Commands:
 
     def took(self, number: int) -> str:
         """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""
-        _, line = self._executor.collective_log.story(len(self.ranks), self._roster.nodes)
+        _, line = self._executor.collective_log.story(len(self.ranks), self._rank_table.nodes)
         return took(line) if line.cell == number and line.spans and not line.running else ""
 
     def call(
@@ -263,7 +263,7 @@ class Commands:
         return [self._inquiries.ask(rank, kind, code, cursor, detail) for rank in self._living(ranks)]
 
     def _living(self, ranks: str | Iterable[int] | None) -> list[int]:
-        return [rank for rank in self._resolve(ranks) if rank not in self._roster.dead]
+        return [rank for rank in self._resolve(ranks) if rank not in self._rank_table.dead]
 
     def holders(self, name: str) -> list[int]:
         """Return the ranks that have a variable of this name, and say so within half a second."""
@@ -335,9 +335,9 @@ class Commands:
     def _choose(self, ranks: str | Iterable[int] | None, *, replacing: bool = False) -> list[int]:
         self._check_running()
         chosen = self._resolve(ranks)
-        if not replacing and self._roster.dead_among(chosen):
+        if not replacing and self._rank_table.dead_among(chosen):
             self._hear_ends()  # whom is left to choose, is said of now
-            raise RankDiedError(self._died(self._roster.dead_among(chosen)))
+            raise RankDiedError(self._died(self._rank_table.dead_among(chosen)))
         # If some are replaced, all ranks re-form their groups.
         busy = sorted(self._dispatcher.busy() & set(self.ranks if replacing else chosen))
         if busy and not self._executor.taken:
@@ -350,9 +350,9 @@ class Commands:
 
     def _died(self, gone: Sequence[int]) -> str:
         """Tell which ranks are dead, and what to do."""
-        roster, others = self._roster, bool(self._roster.living)
-        ends = rank_specs.capital(rank_specs.ends_of(gone, roster.dead))
-        remedies = list(filter(None, dict.fromkeys(roster.without_heal(rank) for rank in gone)))
+        rank_table, others = self._rank_table, bool(self._rank_table.living)
+        ends = rank_specs.capital(rank_specs.ends_of(gone, rank_table.dead))
+        remedies = list(filter(None, dict.fromkeys(rank_table.without_heal(rank) for rank in gone)))
         if not remedies:
             also = " (the others keep their variables), or choose other ranks with -r" if others else ""
             remedies = [f"{healing(gone)}{also or ', or %distributed restart for a new world'}."]

@@ -15,13 +15,13 @@ from ...launch.head import Head
 from ...launch.working_folder import here, written
 from ...node.seed import client as seed
 from ...world_dir import WorldDir, telling_of_room
-from ..cluster.wishes import Progress, Wishes, check, check_here
+from ..cluster.start_options import Progress, StartOptions, check, check_here
 from . import buttons
 from .this_notebook import is_known, this_notebook
 from .world_names import check_name
 
 if TYPE_CHECKING:
-    from ...launch.ways.slurm import Job
+    from ...launch.launchers.slurm import Job
     from .session import Session
 
 _LONGEST = 1e9
@@ -38,9 +38,9 @@ _used: dict[str, Session] = {}
 """By name; that of the world that cells use where they name none is empty."""
 
 
-def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishes: Any) -> Session:
-    """Start a world of its own; see `wishes.Wishes`."""
-    wanted = _sound(Wishes(n, **wishes))
+def start(n: int | None = None, *, progress: Progress = lambda *_: None, **options: Any) -> Session:
+    """Start a world of its own; see `start_options.StartOptions`."""
+    wanted = _sound(StartOptions(n, **options))
     if wanted.name:
         check_name(wanted.name)
     _refuse(wanted)
@@ -48,23 +48,23 @@ def start(n: int | None = None, *, progress: Progress = lambda *_: None, **wishe
         return _begun(_prepared(), None, wanted, progress)
 
 
-def _refuse(wishes: Wishes) -> None:
+def _refuse(options: StartOptions) -> None:
     """Refuse what is wrong on every machine, and what this one cannot do, before anything is started.
 
     Raises:
         StartError: something is.
     """
-    if wishes.engines == "local":
-        check(wishes)
-        check_here(wishes)
+    if options.engines == "local":
+        check(options)
+        check_here(options)
         return
     # Imported here: most worlds are on one machine.
     from ..cluster.joining import refuse
 
-    refuse(wishes)
+    refuse(options)
 
 
-def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> Session:
+def _begun(head: Head, job: Job | None, options: StartOptions, progress: Progress) -> Session:
     """Start a world whose daemon comes up."""
     try:
         # Imported here: half of what a notebook needs, and the daemon takes as long to come up.
@@ -75,7 +75,7 @@ def _begun(head: Head, job: Job | None, wishes: Wishes, progress: Progress) -> S
     except BaseException:
         head.shutdown()
         raise
-    return Session.start(nodes, wishes, progress, actions)
+    return Session.start(nodes, options, progress, actions)
 
 
 def _prepared() -> Head:
@@ -98,36 +98,36 @@ def _prepared() -> Head:
     return Head(home)
 
 
-def _sound(wishes: Wishes) -> Wishes:
-    """Wishes whose times are such.
+def _sound(options: StartOptions) -> StartOptions:
+    """Return start options whose times are such.
 
     Raises:
         StartError: they are not.
     """
-    if not wishes.grace >= 0:  # nor is it NaN
-        raise StartError(f"The grace must be a number of seconds, not {wishes.grace:g}; no world was started.")
-    if not wishes.timeout > 0:
+    if not options.grace >= 0:  # nor is it NaN
+        raise StartError(f"The grace must be a number of seconds, not {options.grace:g}; no world was started.")
+    if not options.timeout > 0:
         raise StartError(
-            f"The timeout must be a number of seconds above 0, not {wishes.timeout:g}; no world was started."
+            f"The timeout must be a number of seconds above 0, not {options.timeout:g}; no world was started."
         )
-    return replace(wishes, grace=min(wishes.grace, _LONGEST), timeout=min(wishes.timeout, _LONGEST))
+    return replace(options, grace=min(options.grace, _LONGEST), timeout=min(options.timeout, _LONGEST))
 
 
 def defaults() -> dict[str, Any]:
-    """Return the options of a start that names none, as of a world that a cell starts: `wishes.Wishes`."""
+    """Return the options of a start that names none, as of a world that a cell starts: `start_options.StartOptions`."""
     return dict(_defaults)
 
 
-def set_defaults(**wishes: Any) -> None:
+def set_defaults(**options: Any) -> None:
     """Say what worlds are like where a start says nothing."""
     global _defaults  # noqa: PLW0603 - they are the process's
-    _defaults = wishes
+    _defaults = options
 
 
-def serves(session: Session, wishes: Wishes) -> bool:
+def serves(session: Session, options: StartOptions) -> bool:
     """Return whether a world matches these options of a start."""
     n = len(session.ranks)
-    return replace(_sound(wishes), n=n if wishes.n is None else wishes.n) == replace(session.wishes, n=n)
+    return replace(_sound(options), n=n if options.n is None else options.n) == replace(session.options, n=n)
 
 
 def restart(session: Session, *, progress: Progress = lambda *_: None) -> Session:
@@ -142,7 +142,7 @@ def restart(session: Session, *, progress: Progress = lambda *_: None) -> Sessio
         except BaseException:
             head.shutdown()
             raise
-        made = _begun(head, job, session.wishes, progress)
+        made = _begun(head, job, session.options, progress)
     if used:
         use(made)
     return made

@@ -27,9 +27,9 @@ from ...world_dir import telling_of_room
 from ...world_info import WorldInfo
 from ..cluster.generations import Generations
 from ..cluster.processes import Processes
-from ..cluster.roster import Roster
+from ..cluster.rank_table import RankTable
+from ..cluster.start_options import Progress, StartOptions
 from ..cluster.startup import Startup
-from ..cluster.wishes import Progress, Wishes
 from ..execution.cell_run import CellExecutor
 from ..execution.dispatcher import Dispatcher
 from ..execution.hang_watch import HangWatch
@@ -40,8 +40,8 @@ from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from . import kernel_restart
 from .commands import Commands
-from .job_care import JobCare
-from .receiver import Receiver
+from .job_monitor import JobMonitor
+from .message_router import MessageRouter
 from .this_notebook import this_notebook
 from .world_names import addressed
 
@@ -50,8 +50,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self  # in typing from Python 3.11 on
 
+    from ...launch.launchers.slurm import Job
     from ...launch.nodes import Nodes
-    from ...launch.ways.slurm import Job
 
 Actions = Callable[["Session"], dict[str, Callable[[], str]]]
 """What each button of the panel does; it returns a sentence."""
@@ -74,23 +74,23 @@ class Session(Commands):
 
     Attributes:
         name: what the notebook calls this world; empty for the one that it uses where it names none.
-        wishes: what another world like this one would have to be.
+        options: what another world like this one would have to be.
         notice: what the user should know of the devices that were chosen, or of how the ranks were started; or empty.
         how_started: whether torch was imported before the start, in a sentence; empty after `attach`.
         panel: its panel, from the moment that its ranks are up.
     """
 
-    def __init__(self, nodes: Nodes, wishes: Wishes, *, attached: bool) -> None:
+    def __init__(self, nodes: Nodes, options: StartOptions, *, attached: bool) -> None:
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
-        self.name = wishes.name
-        self.wishes = wishes
+        self.name = options.name
+        self.options = options
         self.notice = self.how_started = ""
         self.home = nodes.home
         self.link = nodes.link
         self.panel: Panel | None = None
         self._telling = threading.RLock()  # held from a look at the ranks until the panel has it
-        self._roster = Roster(nodes.log_tail, nodes.without_heal)
-        self._dispatcher = Dispatcher(self.link, self._roster, self.addressed)
+        self._rank_table = RankTable(nodes.log_tail, nodes.without_heal)
+        self._dispatcher = Dispatcher(self.link, self._rank_table, self.addressed)
         self._stopped = False
         self._parted: tuple[float, str] | None = None
         self._parting = threading.RLock()
@@ -98,14 +98,14 @@ class Session(Commands):
         self._word: WorldInfo | None = None  # what another notebook needs to know
         self._written: WorldInfo | None = None  # what the world's file has of that
         self._watch: HangWatch | None = None
-        self._generations = Generations(self._roster, nodes, self.link, self._dispatcher.ask_each)
+        self._generations = Generations(self._rank_table, nodes, self.link, self._dispatcher.ask_each)
         self._widgets = Mirrors(lambda rank, heard: self.link.send([rank], heard))
         self._executor = CellExecutor(
             self._dispatcher, self._generations, lambda: len(self.ranks), self._widgets, self._settle_panel, self._begun
         )
-        super().__init__(self._bulk, self.link, self._roster, self._dispatcher, self._executor, attached=attached)
-        self._receiver = Receiver(
-            self._roster,
+        super().__init__(self._bulk, self.link, self._rank_table, self._dispatcher, self._executor, attached=attached)
+        self._router = MessageRouter(
+            self._rank_table,
             self._dispatcher,
             self._executor,
             self._generations,
@@ -114,9 +114,11 @@ class Session(Commands):
             resumption=Reattachment() if attached else None,
             hurry=self._hurry,
         )
-        self._job = JobCare(nodes, self._executor, self.addressed)
+        self._job_monitor = JobMonitor(nodes, self._executor, self.addressed)
         # Behind all that it tells: a process may have ended already.
-        self._processes = Processes(nodes, self._roster, self._receiver.process_ended, self._generations.look_for_store)
+        self._processes = Processes(
+            nodes, self._rank_table, self._router.process_ended, self._generations.look_for_store
+        )
 
     def _bulk(self) -> Path | None:
         """Return where large values are passed to the ranks and back; None if some are on another machine."""
@@ -126,7 +128,7 @@ class Session(Commands):
     def start(
         cls,
         nodes: Nodes,
-        wishes: Wishes,
+        options: StartOptions,
         progress: Progress = lambda *_: None,
         actions: Actions = lambda _: {},
     ) -> Self:
@@ -134,7 +136,7 @@ class Session(Commands):
 
         Args:
             nodes: start the processes; a daemon may still be importing torch.
-            wishes: how many ranks, on what.
+            options: how many ranks, on what.
             progress: told how the start comes along.
             actions: what the panel's buttons do.
 
@@ -142,13 +144,13 @@ class Session(Commands):
             StartError: the world did not start; nothing of it is left.
         """
         try:
-            self = cls(nodes, wishes, attached=False)
+            self = cls(nodes, options, attached=False)
         except BaseException:
             nodes.shutdown()
             raise
         self._listen()
         try:
-            startup = Startup(wishes, self._processes, self._roster, progress)
+            startup = Startup(options, self._processes, self._rank_table, progress)
             startup.launch()
             startup.await_ranks()
             startup.form_group(self._generations)
@@ -175,7 +177,7 @@ class Session(Commands):
             StartError: its node does not answer.
         """
         try:
-            self = cls(nodes, Wishes(name=name or info.name, grace=info.grace), attached=True)
+            self = cls(nodes, StartOptions(name=name or info.name, grace=info.grace), attached=True)
         except BaseException:
             nodes.release()  # nobody else could attach to it while this kernel lives
             raise
@@ -187,14 +189,14 @@ class Session(Commands):
         except BaseException:
             self.release()
             raise
-        hellos = [self._roster.hellos[rank] for rank in self.ranks]
+        hellos = [self._rank_table.hellos[rank] for rank in self.ranks]
         self._word = structs.replace(info, hellos=hellos, name=self.name, notebook=this_notebook())
         self._write_word()
         return self
 
     def _listen(self) -> None:
         """Let ranks reach this notebook, and end the world, or leave it, when this process ends."""
-        self.link.deliver_to(self._receiver.receive)
+        self.link.deliver_to(self._router.receive)
         atexit.register(self._leave_or_stop)
 
     def _look_after(self, actions: Actions) -> None:
@@ -205,13 +207,13 @@ class Session(Commands):
             self.status(),
             actions=actions(self),
             world=self.home.id,
-            grace=self.wishes.grace if kernel_restart.would_keep_worlds() else 0.0,
+            grace=self.options.grace if kernel_restart.would_keep_worlds() else 0.0,
             output=self.last_output,
         )
         self.link.tell = self._executor.tell
         self._watch = HangWatch(
             self.link,
-            self._roster,
+            self._rank_table,
             self._generations,
             cell=lambda: self._executor.cell,
             tell_panel=self._tell_panel,
@@ -219,34 +221,34 @@ class Session(Commands):
             look=self._look,
             compare=Reconciler(
                 self.link,
-                self._roster,
+                self._rank_table,
                 self._dispatcher,
                 self._processes.nodes.tell,
-                held_back=lambda: self._receiver.resumption is not None,
+                held_back=lambda: self._router.resumption is not None,
             ).compare,
             addressed=self.addressed,
         )
-        self._job.begin(self.wishes, self.run, self.interrupt, lambda: self.busy)
+        self._job_monitor.begin(self.options, self.run, self.interrupt, lambda: self.busy)
 
     def _look(self) -> None:
         """Notice if nobody would report a death: on a node, or in all of the job."""
         self._processes.look()
-        self._job.notice(len(self._processes.nodes.gone))
+        self._job_monitor.notice(len(self._processes.nodes.gone))
 
     def _take_up(self, info: WorldInfo) -> None:
         self._started, self._folder = info.started, info.cwd
         self._processes.take_up(info)
-        self.wishes = Wishes.remembered(info.wishes, n=len(info.places), grace=info.grace, name=self.name)
-        self._processes.nodes.compares = self.wishes.guard != "node"
-        self.link.meet(self._roster.living)
-        resumption = self._receiver.resumption
+        self.options = StartOptions.remembered(info.options, n=len(info.places), grace=info.grace, name=self.name)
+        self._processes.nodes.compares = self.options.guard != "node"
+        self.link.meet(self._rank_table.living)
+        resumption = self._router.resumption
         assert resumption is not None  # noqa: S101 - for mypy
-        snapshots = resumption.await_ranks(self._roster, self.link)
+        snapshots = resumption.await_ranks(self._rank_table, self.link)
         self._generations.take_up(snapshots, info.port, info.plain)
         self._dispatcher.take_up(max([resumption.run, *(snapshot.heard for snapshot in snapshots)]))
         if resumption.run:
             resumption.request = self._dispatcher.take_over(resumption.ranks, resumption.run)
-            resumption.repeat_answers(self._receiver.answer)
+            resumption.repeat_answers(self._router.answer)
             self._dispatcher.lose_dead(resumption.request)
 
     def resume(self) -> None:
@@ -254,9 +256,9 @@ class Session(Commands):
 
         Nothing happens if the world was idle; else it raises what the cell raises, as `run` does.
         """
-        resumption = self._receiver.resumption
+        resumption = self._router.resumption
         if resumption is None or resumption.request is None:
-            self._receiver.resumption = None
+            self._router.resumption = None
             return
         with self._executor.alone(), InterruptCounter() as interrupts:
             try:
@@ -267,22 +269,22 @@ class Session(Commands):
 
     def _hand_over(self) -> None:
         """Show what was held back of another notebook's cell."""
-        resumption = self._receiver.resumption
+        resumption = self._router.resumption
         if resumption is not None:
-            resumption.hand_over(self._receiver.receive)
-            self._receiver.resumption = None  # not before: what comes meanwhile would be shown before what was kept
+            resumption.hand_over(self._router.receive)
+            self._router.resumption = None  # not before: what comes meanwhile would be shown before what was kept
 
     def _note_word(self) -> WorldInfo:
         """Note what another notebook would need to know, and return it."""
-        hellos = [self._roster.hellos[rank] for rank in self.ranks]
+        hellos = [self._rank_table.hellos[rank] for rank in self.ranks]
         cwd = working_folder.written() or self._folder
         self._folder = cwd
         self._word = WorldInfo(
-            self._roster.title,
-            self._roster.places,
+            self._rank_table.title,
+            self._rank_table.places,
             hellos,
             self._generations.port,
-            self.wishes.grace,
+            self.options.grace,
             self._started,
             cwd,
             self.name,
@@ -290,7 +292,7 @@ class Session(Commands):
             this_notebook(),
             self._processes.nodes.joined(),
             job.info if (job := self._processes.nodes.job) is not None else None,
-            vars(self.wishes),
+            vars(self.options),
         )
         return self._word
 
@@ -312,7 +314,7 @@ class Session(Commands):
 
     def keep_job(self) -> Job | None:
         """Let the scheduler's job that the world is in outlive it, if it is in one; return the job."""
-        return self._job.keep()
+        return self._job_monitor.keep()
 
     def release(self) -> None:
         """Let go of the world without ending it: `nbcomm.attach` takes it up again, until its grace is over."""
@@ -339,7 +341,7 @@ class Session(Commands):
         take_all(
             lambda: atexit.unregister(self._leave_or_stop),
             self._watch.close if self._watch is not None else lambda: None,
-            self._job.close,
+            self._job_monitor.close,
             lambda: self._say_farewell(last),
             lambda: self.link.deliver_to(None),
             self._widgets.close,
@@ -349,7 +351,7 @@ class Session(Commands):
 
     def _say_farewell(self, last: Stop | None) -> None:
         if last is not None:
-            self.link.send(self._roster.hellos, last)
+            self.link.send(self._rank_table.hellos, last)
         else:
             self._ask(_FAREWELL)  # who has heard what was seen does not tell it to the next notebook once more
 
@@ -385,7 +387,7 @@ class Session(Commands):
     @property
     def title(self) -> str:
         """How many ranks, on what; its name first, if it has one."""
-        return f"{self.name}: {self._roster.title}" if self.name else self._roster.title
+        return f"{self.name}: {self._rank_table.title}" if self.name else self._rank_table.title
 
     def addressed(self, text: str) -> str:
         """Let the remedies in a text name this world."""
@@ -394,7 +396,7 @@ class Session(Commands):
     @property
     def backend(self) -> str:
         """The backend of the process group."""
-        return self._roster.places[0].backend
+        return self._rank_table.places[0].backend
 
     @property
     def plain(self) -> str:
@@ -404,7 +406,7 @@ class Session(Commands):
     @property
     def troubles(self) -> list[str]:
         """What has happened to the processes that serve the ranks, in sentences; `heal` mends it."""
-        return [*self._job.troubles, *(self.addressed(trouble) for trouble in self._processes.troubles)]
+        return [*self._job_monitor.troubles, *(self.addressed(trouble) for trouble in self._processes.troubles)]
 
     @property
     def client(self) -> Any:
@@ -429,16 +431,16 @@ class Session(Commands):
             timeline=timeline,
             past=self._executor.collective_log.past(),
             backend=self.backend,
-            job=self._job.view(),
+            job=self._job_monitor.view(),
         )
 
     def views(self) -> list[RankView]:
         """Return the panel's rows."""
-        return self._roster.views(self._parted)
+        return self._rank_table.views(self._parted)
 
     def log(self, rank: int) -> str:
         """Return the end of a rank's log."""
-        return self._roster.log(rank)
+        return self._rank_table.log(rank)
 
     def interrupt(self) -> None:
         """End the running cell with KeyboardInterrupt on its ranks; harmless when they are idle."""
@@ -468,7 +470,7 @@ class Session(Commands):
             try:
                 replaced = self._processes.heal(wanted, lambda: interrupts.pressed)
             finally:  # whatever fails behind it, a rank that is new has no groups
-                self._generations.newcomers.update(set(wanted) - set(self._roster.dead))
+                self._generations.newcomers.update(set(wanted) - set(self._rank_table.dead))
             if wanted:
                 self._note_word()
                 self._write_word()
@@ -477,7 +479,7 @@ class Session(Commands):
             if interrupts.pressed:
                 raise Interrupted
         if replaced:
-            self._roster.forget_errors()
+            self._rank_table.forget_errors()
             self._executor.collective_log.forget()
         self._ask(_DEATH_PATIENCE)
         self._settle_panel(changed=True)
@@ -499,7 +501,7 @@ class Session(Commands):
             past = self._executor.collective_log.past()
             useful = useful_buttons(
                 busy=self.busy or self._executor.taken,
-                hurt=bool(self._roster.dead or self._processes.troubles) and not self._processes.without_heal,
+                hurt=bool(self._rank_table.dead or self._processes.troubles) and not self._processes.without_heal,
             )
             last = self._executor.last
             self.panel.update(
@@ -509,15 +511,15 @@ class Session(Commands):
                 timeline=timeline,
                 useful=useful,
                 past=past,
-                job=self._job.view(),
+                job=self._job_monitor.view(),
                 last=None if last is None else last.view(),
             )
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
-        ladder, timeline = self._executor.collective_log.story(len(self.ranks), self._roster.nodes)
+        ladder, timeline = self._executor.collective_log.story(len(self.ranks), self._rank_table.nodes)
         waiting = self._watch.waiting if self._watch is not None and self._executor.cell else ""
-        return views, headline(views, ladder, waiting or self._dispatcher.questions.waiting), ladder, timeline
+        return views, headline(views, ladder, waiting or self._dispatcher.input_requests.waiting), ladder, timeline
 
     def _dead(self) -> list[int]:
         """Return the dead ranks, also those that are dying: a process that is killed takes a while to end.
@@ -532,19 +534,19 @@ class Session(Commands):
 
     def _ask(self, patience: float) -> None:
         """Hear from every living rank, if it answers within so many seconds."""
-        with self._roster.asking() as question:
+        with self._rank_table.asking() as question:
             self.link.poll(question.number)
             question.wait(patience)
 
     def _begun(self) -> None:
         """Clear the errors of the cell before the one that begins."""
         self._write_word()
-        self._roster.forget_errors()
+        self._rank_table.forget_errors()
         self._hurry()
 
     def _hurry(self) -> None:
-        self._job.use()
+        self._job_monitor.use()
         if self._watch is not None:
             self._watch.hurry()
-        if self._roster.dead or self._processes.nodes.gone:
-            self._job.hurry()
+        if self._rank_table.dead or self._processes.nodes.gone:
+            self._job_monitor.hurry()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ...durations import seconds
 from ...errors import SpecError
-from ..cluster.wishes import SCHEDULERS, Wishes
+from ..cluster.start_options import SCHEDULERS, StartOptions
 from ..session.world_names import check_name
 from .examples import CELL, EXAMPLES, LINE
 from .parser import Parser, UsageError
@@ -51,24 +51,26 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     start.add_argument(
         "--nodes",
         type=int,
-        default=Wishes.nodes,
+        default=StartOptions.nodes,
         help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
     start.add_argument(
         "--oversubscribe",
         action="store_true",
-        default=Wishes.oversubscribe,
+        default=StartOptions.oversubscribe,
         help="start as many ranks as -n says, also if this machine's cores, memory or limits are too few for them",
     )
     _add_machines(start)
     _add_job(start)
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
-    start.add_argument("--timeout", type=float, default=Wishes.timeout, help="time limit of the start, in seconds")
+    start.add_argument(
+        "--timeout", type=float, default=StartOptions.timeout, help="time limit of the start, in seconds"
+    )
     start.add_argument(
         "--grace",
         type=float,
-        default=Wishes.grace,
+        default=StartOptions.grace,
         help="seconds that the world keeps running after the notebook has died",
     )
     word("status", "Show the state of each rank.")
@@ -110,32 +112,34 @@ def _add_machines(start: argparse.ArgumentParser) -> None:
     start.add_argument(
         "--engines",
         choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS),
-        default=Wishes.engines,
+        default=StartOptions.engines,
         help="what starts the ranks' processes",
     )
     start.add_argument(
         "--hosts",
         metavar="A:4,B:4",
-        default=Wishes.hosts,
+        default=StartOptions.hosts,
         help="machines for ssh or MPI, with their numbers of ranks",
     )
     start.add_argument(
-        "--via", metavar="COMMAND", default=Wishes.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
+        "--via", metavar="COMMAND", default=StartOptions.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
     )
     start.add_argument(
         "--tunnel",
         action="store_true",
-        default=Wishes.tunnel,
+        default=StartOptions.tunnel,
         help="the hosts cannot reach this machine, for example a laptop behind a router: all goes through ssh",
     )
-    start.add_argument("--python", metavar="PATH", default=Wishes.python, help="the interpreter on those machines")
     start.add_argument(
-        "--address", metavar="IP", default=Wishes.address, help="address of this machine at which those reach it"
+        "--python", metavar="PATH", default=StartOptions.python, help="the interpreter on those machines"
+    )
+    start.add_argument(
+        "--address", metavar="IP", default=StartOptions.address, help="address of this machine at which those reach it"
     )
     start.add_argument(
         "--guard",
         choices=("world", "node"),
-        default=Wishes.guard,
+        default=StartOptions.guard,
         help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
     )
     start.add_argument(
@@ -145,39 +149,48 @@ def _add_machines(start: argparse.ArgumentParser) -> None:
         help="options from ~/.config/nbcomm/profiles.toml; by default those of the profile that $NBCOMM_PROFILE names",
     )
     start.add_argument(
-        "--prologue", metavar="LINES", default=Wishes.prologue, help="for a shell there first: 'module load python'"
+        "--prologue",
+        metavar="LINES",
+        default=StartOptions.prologue,
+        help="for a shell there first: 'module load python'",
     )
     start.add_argument(
         "--wrapper",
         metavar="COMMAND",
-        default=Wishes.wrapper,
+        default=StartOptions.wrapper,
         help="what stands before the interpreter there: 'apptainer exec --nv image.sif'",
     )
 
 
 def _add_job(start: argparse.ArgumentParser) -> None:
     start.add_argument(
-        "--partition", metavar="NAME", default=Wishes.partition, help="for a scheduler; so are the next ones"
+        "--partition", metavar="NAME", default=StartOptions.partition, help="for a scheduler; so are the next ones"
     )
-    start.add_argument("--gpus-per-node", type=int, metavar="N", default=Wishes.gpus_per_node, help="GPUs on each node")
-    start.add_argument("--time", metavar="LIMIT", default=Wishes.time, help="time limit, as it takes it: 2:00:00")
-    start.add_argument("--account", metavar="NAME", default=Wishes.account, help="who pays")
+    start.add_argument(
+        "--gpus-per-node", type=int, metavar="N", default=StartOptions.gpus_per_node, help="GPUs on each node"
+    )
+    start.add_argument("--time", metavar="LIMIT", default=StartOptions.time, help="time limit, as it takes it: 2:00:00")
+    start.add_argument("--account", metavar="NAME", default=StartOptions.account, help="who pays")
     start.add_argument(
         "--line",
         dest="lines",
         metavar="OPTION",
         action="append",
-        default=[*Wishes.lines],
+        default=[*StartOptions.lines],
         help="an option for the scheduler or mpiexec as it stands, --line=--constraint=a100; may be repeated",
     )
     start.add_argument(
         "--before-end",
         metavar="CODE",
-        default=Wishes.before_end,
+        default=StartOptions.before_end,
         help="a cell that the ranks run two minutes before the time limit, in place of the one that runs: 'save()'",
     )
     start.add_argument(
-        "--idle", type=_duration, metavar="30m", default=Wishes.idle, help="give the nodes back after so long a rest"
+        "--idle",
+        type=_duration,
+        metavar="30m",
+        default=StartOptions.idle,
+        help="give the nodes back after so long a rest",
     )
     start.add_argument("--dry-run", action="store_true", help="show the job's script and the commands; start nothing")
 

@@ -183,8 +183,8 @@ class DistributedMagics(Magics):
             self._warned = True  # once: the cell may be meant for the variables that are there
             raise StateError(f"Nothing was run, and no world was started.\n{left}\nFor new ranks, run the cell again.")
         self.announce()
-        wishes = profiles.wishes_of(profiles.parsed(self._parser, ["start"]))
-        self._begun_by_cell = self._start(vars(wishes), panel=False)
+        start_options = profiles.start_options_of(profiles.parsed(self._parser, ["start"]))
+        self._begun_by_cell = self._start(vars(start_options), panel=False)
         return self._begun_by_cell
 
     def announce(self) -> None:
@@ -213,15 +213,15 @@ class DistributedMagics(Magics):
             act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
-        wishes = profiles.wishes_of(options)
+        start_options = profiles.start_options_of(options)
         if options.dry_run:
             from ..cluster.joining import in_words
 
-            print(in_words(wishes))
+            print(in_words(start_options))
             return
         running = registry.known(options.world)
         if running is not None:
-            if running is self._begun_by_cell and registry.serves(running, wishes):
+            if running is self._begun_by_cell and registry.serves(running, start_options):
                 # The user did not ask for it: a notebook may have cells above this one that run on ranks in one kernel
                 # and not in another, and must run in both.
                 self._begun_by_cell = None
@@ -233,7 +233,7 @@ class DistributedMagics(Magics):
                 "%distributed stop first. To start another world beside it, name that one: %distributed start "
                 "--world NAME."
             )
-        self._start(vars(wishes), panel=True)
+        self._start(vars(start_options), panel=True)
         if left := registry.left_of_mine():
             print(wrapped(left))
 

@@ -10,7 +10,7 @@ from typing import Any
 from ... import profile_file
 from ...errors import StartError
 from ..cluster import ipython_profile
-from ..cluster.wishes import Wishes
+from ..cluster.start_options import StartOptions
 from ..session import registry
 from .arguments import line_parser, parse_line
 
@@ -21,7 +21,7 @@ VARIABLE = "NBCOMM_PROFILE"
 
 
 def read(name: str) -> dict[str, Any]:
-    """Return the options of a profile, by the names of `Wishes`.
+    """Return the options of a profile, by the names of `StartOptions`.
 
     Args:
         name: of its table in the file; or "ipython:NAME" for what ipyparallel's ipcluster reads in that profile.
@@ -64,22 +64,22 @@ def _with(words: list[str], **standing: Any) -> argparse.Namespace:
     return parse_line(parser, words)
 
 
-def wishes_of(options: argparse.Namespace) -> Wishes:
+def start_options_of(options: argparse.Namespace) -> StartOptions:
     """Return what a parsed ``start`` asks for."""
-    names = vars(Wishes()).keys() & vars(options).keys()
+    names = vars(StartOptions()).keys() & vars(options).keys()
     chosen = {name: getattr(options, name) for name in names}
-    return Wishes(**{**chosen, "name": options.world, "lines": tuple(options.lines)})
+    return StartOptions(**{**chosen, "name": options.world, "lines": tuple(options.lines)})
 
 
 def _sound(key: str, value: Any, where: str) -> Any:
-    """Return an option as `Wishes` has it.
+    """Return an option as `StartOptions` has it.
 
     Raises:
         StartError: there is no such option, or it has no such values.
     """
     name = key.replace("-", "_")
-    if name not in vars(Wishes()) or name == "name":
-        near = difflib.get_close_matches(name, vars(Wishes()), 1)
+    if name not in vars(StartOptions()) or name == "name":
+        near = difflib.get_close_matches(name, vars(StartOptions()), 1)
         meant = f"; did you mean {near[0]}?" if near else "."
         raise StartError(f"{key} ({where}) is no option of a start{meant}")
     if name in ("hosts", "lines"):
@@ -87,7 +87,7 @@ def _sound(key: str, value: Any, where: str) -> Any:
         if not (isinstance(listed, list) and all(isinstance(one, str) for one in listed)):
             raise StartError(f"{key} ({where}) must be a list of texts.")
         return ",".join(listed) if name == "hosts" else listed
-    if isinstance(getattr(Wishes, name, None), bool):
+    if isinstance(getattr(StartOptions, name, None), bool):
         if not isinstance(value, bool):
             raise StartError(f"{key} ({where}) must be true or false, not {value!r}.")
         return value
@@ -100,7 +100,7 @@ def _sound(key: str, value: Any, where: str) -> Any:
 def _kinds(name: str) -> tuple[type, ...]:
     if name == "idle":
         return (int, float, str)  # "30m"
-    default = getattr(Wishes, name)
+    default = getattr(StartOptions, name)
     if name in ("n", "nodes") or type(default) is int:
         return (int,)
     return (int, float) if isinstance(default, float) else (str,)

@@ -29,7 +29,7 @@ class StartProgress:
         return time.monotonic() - self._began
 
     def __call__(self, doing: str, ready: int, of: int) -> None:
-        """Show a step of the start; see `wishes.Progress`."""
+        """Show a step of the start; see `start_options.Progress`."""
         if not self._live:
             return
         filled = _WIDTH * ready // of if of else 0

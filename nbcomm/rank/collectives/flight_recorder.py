@@ -41,7 +41,7 @@ _GRACE, _TICK = 0.5, 0.002
 """Seconds after which a call with shut connections has failed, unless gloo has forgotten it; and between looks."""
 
 
-class Lent(NamedTuple):
+class Delegated(NamedTuple):
     """For whom the main thread waits.
 
     Attributes:
@@ -69,8 +69,8 @@ class FlightRecorder:
         waiting_beside: as `waiting`, for each thread that carries on what a cell has begun, by its ident.
         waiting_elsewhere: as `waiting`, for each of the user's threads.
         issuing: the idents of those in `waiting_beside` that may issue more calls.
-        lent: the background thread that the main thread waits for.
-        lent_beside: the one that a thread in `waiting_beside` waits for, by that thread's ident.
+        delegated: the background thread that the main thread waits for.
+        delegated_beside: the one that a thread in `waiting_beside` waits for, by that thread's ident.
         lost: the call that has lost its connection, while it waits for the reason.
         apart: threads that run a user's code, but can issue nothing, by their idents; ask `is_apart`.
         busy_beside: whether anything runs in the background of the cell, in an order that other calls must keep.
@@ -94,8 +94,8 @@ class FlightRecorder:
         self.waiting_beside: dict[int, list[tuple[Any, bool]]] = {}
         self.waiting_elsewhere: dict[int, list[tuple[Any, bool]]] = {}
         self.issuing: set[int] = set()
-        self.lent = Lent()
-        self.lent_beside: dict[int, int] = {}
+        self.delegated = Delegated()
+        self.delegated_beside: dict[int, int] = {}
         self.run: int | None = None
         self.apart: dict[int, threading.Thread] = {}
         self.busy_beside = False
@@ -153,7 +153,7 @@ class FlightRecorder:
         self.waiting.clear()
         self.waiting_elsewhere = {ident: waits for ident, waits in list(self.waiting_elsewhere.items()) if waits}
         self.inside = self._last = self.lost = None
-        self.lent = Lent()
+        self.delegated = Delegated()
 
     @contextmanager
     def within(self, call: RecordedCall) -> Iterator[None]:
@@ -330,23 +330,23 @@ class FlightRecorder:
         ident = threading.get_ident()
         if ident != self.main:
             if ident in self.waiting_beside and thread is not None:
-                self.lent_beside[ident] = thread
+                self.delegated_beside[ident] = thread
             try:
                 yield
             finally:
-                self.lent_beside.pop(ident, None)
+                self.delegated_beside.pop(ident, None)
             return
-        before, self.lent = self.lent, Lent(thread, limited)
+        before, self.delegated = self.delegated, Delegated(thread, limited)
         self.journal.wait_for(thread)
         try:
             yield
         finally:
-            self.lent = before
+            self.delegated = before
             self.journal.wait_for(before.thread)
 
     def carrier(self, ident: int) -> int:
         """Return the background thread for which this one waits in the end; itself if it waits for none."""
-        while (other := self.lent_beside.get(ident)) is not None:
+        while (other := self.delegated_beside.get(ident)) is not None:
             ident = other
         return ident
 
@@ -389,12 +389,12 @@ class FlightRecorder:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Mark the time in which the main thread waits for user input, inside any call: it waits for no rank then."""
-        before = self.inside, self.waiting, self.lent
-        self.inside, self.waiting, self.lent = None, [], Lent()
+        before = self.inside, self.waiting, self.delegated
+        self.inside, self.waiting, self.delegated = None, [], Delegated()
         try:
             yield
         finally:
-            self.inside, self.waiting, self.lent = before
+            self.inside, self.waiting, self.delegated = before
 
 
 def _holders(live: dict[int, tuple[Any, Any]]) -> dict[int, int]:

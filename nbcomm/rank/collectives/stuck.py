@@ -16,7 +16,7 @@ import torch
 
 from ...protocol import CollectiveState, MessageCount, PendingCall
 from . import call_site
-from .flight_recorder import FlightRecorder, Lent
+from .flight_recorder import Delegated, FlightRecorder
 from .recorded_call import RecordedCall
 from .stacks import TIMER, is_timer_of, may_join, of_all_threads
 
@@ -39,7 +39,7 @@ class StuckDetector:
     def blocked(self) -> bool:
         """Return whether the main thread waits for other ranks; inside C++, this needs repeated calls."""
         with of_all_threads() as frames:
-            return bool(self._waits(frames.get(self._recorder.main or 0), self._recorder.lent))
+            return bool(self._waits(frames.get(self._recorder.main or 0), self._recorder.delegated))
 
     def state(self) -> CollectiveState:
         """Return the state of this rank's collectives. Two answers close together show that nothing moved in between.
@@ -52,22 +52,22 @@ class StuckDetector:
         with of_all_threads() as frames:
             main = frames.get(recorder.main or 0)
             scope, lost = recorder.scope(), recorder.lost
-            line, lent = call_site.line_at(main, scope), recorder.lent
-            if lent.thread is None:
+            line, delegated = call_site.line_at(main, scope), recorder.delegated
+            if delegated.thread is None:
                 asked = call_site.of_frame(main, scope)
             else:
-                asked = call_site.carried(recorder.carrier(lent.thread))
-            stuck = [lost] if lost else self._waits(main, lent)
+                asked = call_site.carried(recorder.carrier(delegated.thread))
+            stuck = [lost] if lost else self._waits(main, delegated)
             joins = may_join(main)
-        waiting = self._waits_of_lanes(lent)
+        waiting = self._waits_of_lanes(delegated)
         with of_all_threads() as frames:
-            threads = self._threads(frames, {lent.thread, *waiting})
+            threads = self._threads(frames, {delegated.thread, *waiting})
             beside = self._waits_elsewhere(frames) if joins else []
         issued, failed = recorder.issued(), recorder.failed()
         sent, received = self._messages()
         # Words are made last: a receive from any source may find its sender now and become one by name; the counts
         # allow for that.
-        limited = lent.limited
+        limited = delegated.limited
         waits = [_pending(call, line, call.where or asked, lost=call is lost, limited=limited) for call in stuck]
         lanes = [_of_lane(call, recorder.carrier(ident)) for ident, calls in waiting.items() for call in calls]
         return CollectiveState(issued, sent, received, waits, line, threads, beside, lanes, failed)
@@ -86,7 +86,7 @@ class StuckDetector:
             or recorder.issuing
             or recorder.inside is not None
             or recorder.lost is not None
-            or recorder.lent.thread is not None
+            or recorder.delegated.thread is not None
         ):
             return self.state()
         self._still = (None, 0.0)
@@ -103,10 +103,12 @@ class StuckDetector:
                 received += [MessageCount(log.name, *key, number) for key, number in log.received.items() if number]
         return sent, received
 
-    def _waits(self, main: FrameType | None, lent: Lent) -> list[RecordedCall]:
+    def _waits(self, main: FrameType | None, delegated: Delegated) -> list[RecordedCall]:
         recorder = self._recorder
-        awaited = self._awaited(recorder.waiting) if lent.thread is None else self._awaited_beside(lent.thread)
-        if awaited or lent.thread is not None:  # between two waits the other thread is free
+        awaited = (
+            self._awaited(recorder.waiting) if delegated.thread is None else self._awaited_beside(delegated.thread)
+        )
+        if awaited or delegated.thread is not None:  # between two waits the other thread is free
             return awaited
         if recorder.inside is not None:
             return [recorder.inside]
@@ -140,9 +142,9 @@ class StuckDetector:
         """Return what a lane's thread waits in, or the one for which it waits."""
         return self._awaited(self._recorder.waiting_beside.get(self._recorder.carrier(ident), ()))
 
-    def _waits_of_lanes(self, lent: Lent) -> dict[int, list[RecordedCall]]:
+    def _waits_of_lanes(self, delegated: Delegated) -> dict[int, list[RecordedCall]]:
         """Return what lanes wait in that may issue more calls, by their threads; not for whom the main thread waits."""
-        idents = self._recorder.issuing - {lent.thread}
+        idents = self._recorder.issuing - {delegated.thread}
         return {ident: calls for ident in idents if (calls := self._awaited_beside(ident))}
 
     def _waits_elsewhere(self, frames: dict[int, FrameType]) -> list[PendingCall]:

@@ -27,7 +27,7 @@ class Groups(msgspec.Struct, array_like=True, frozen=True):
     named: dict[str, tuple[str, str]]
 
 
-def hold(store: StoreClient, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
+def exchange(store: StoreClient, rank: int, ranks: Collection[int]) -> dict[int, Groups]:
     """Write which groups this rank has, and read those of all writers.
 
     Args:
@@ -46,6 +46,6 @@ def hold(store: StoreClient, rank: int, ranks: Collection[int]) -> dict[int, Gro
     return {other: msgspec.json.decode(word, type=Groups) for other, word in zip(ranks, told, strict=True)}
 
 
-def without(census: dict[int, Groups], name: str, members: Iterable[int]) -> list[int]:
+def without(membership: dict[int, Groups], name: str, members: Iterable[int]) -> list[int]:
     """Return the members of a group that have written their groups, and do not have this one."""
-    return [member for member in members if member in census and name not in census[member].named]
+    return [member for member in members if member in membership and name not in membership[member].named]

@@ -32,7 +32,7 @@ from ..collectives.fingerprints import FingerprintBoard, in_child
 from . import selftest
 from .environment import interface_of, seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
-from .membership import Groups, hold, without
+from .membership import Groups, exchange, without
 from .process_group import RankGroup
 from .rendezvous import StoreClient
 from .store_ways import FarWay, UnixWay, WayToStore
@@ -208,9 +208,9 @@ class World(Generation):
             rank 0                            rank 1                        rank 2, a new process: `form`
             ends its generation               ends its generation
             connects to a new store           connects to it                connects to it
-            census: tells its groups          census: tells its groups
+            writes which groups it has        writes which groups it has
             ──────────────────────── they meet in the world's group ────────────────────────
-            forms its further groups,         forms its further groups,     hears the census, and joins those
+            forms its further groups,         forms its further groups,     reads that, and joins those
             in the order of their making      in the same order             that the dead rank 2 was in
             ────────── they look at each other's pages, and try the world with an all_reduce ──────────
         """
@@ -248,7 +248,7 @@ class World(Generation):
 
     def _form_groups_again(self, order: FormGroups) -> None:
         """Give each group a new inside: all let go of the old ones before the first is formed."""
-        census = self._hold_census(order)
+        membership = self._exchange_membership(order)
         ddp_fsdp.reset_interrupted_modules()
         alive = _alive()
         self._groups = sorted(
@@ -260,26 +260,26 @@ class World(Generation):
         if not dist.is_initialized():  # a cell has destroyed it
             self._join(order)
         for group in formed:
-            group.form(self._absent, without(census, group.called, group.members) if group.called != _WORLD else ())
-        process_groups.set_group_count(_count(census))
+            group.form(self._absent, without(membership, group.called, group.members) if group.called != _WORLD else ())
+        process_groups.set_group_count(_count(membership))
 
-    def _hold_census(self, order: FormGroups) -> dict[int, Groups]:
+    def _exchange_membership(self, order: FormGroups) -> dict[int, Groups]:
         assert self._store is not None  # noqa: S101 - for mypy
         out = {*rank_lists.read(order.newcomers), *self._absent}
-        return hold(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
+        return exchange(self._store, self.rank, [rank for rank in range(order.place.world_size) if rank not in out])
 
     def _join_groups_of_others(self, order: FormGroups) -> None:
         """Take the place of a dead rank in the groups that it was in."""
-        census = self._hold_census(order)
+        membership = self._exchange_membership(order)
         groups: dict[str, tuple[str, str]] = {}
-        for other in census.values():  # each knows only its own groups; others may have the same name
+        for other in membership.values():  # each knows only its own groups; others may have the same name
             groups.update({name: made for name, made in other.named.items() if self.rank in rank_lists.read(made[0])})
-        process_groups.set_group_count(_count(census))
+        process_groups.set_group_count(_count(membership))
         known = {name for _, name, *_ in process_groups.known_groups()}
         for name in sorted(groups.keys() - known, key=_turn):
             ranks, backend = groups[name]
             members = [*rank_lists.read(ranks)]
-            if not without(census, name, members):
+            if not without(membership, name, members):
                 process_groups.join_group(name, members, backend, timedelta(seconds=order.timeout))
 
     def _way_to_store(self, order: FormGroups) -> WayToStore:
@@ -390,8 +390,8 @@ class World(Generation):
         return make()
 
 
-def _count(census: dict[int, Groups]) -> int:
-    return max([process_groups.group_count(), *(groups.count for groups in census.values())])
+def _count(membership: dict[int, Groups]) -> int:
+    return max([process_groups.group_count(), *(groups.count for groups in membership.values())])
 
 
 def _turn(name: str) -> tuple[bool, int, str]:

@@ -55,7 +55,7 @@ class Kept:
     def turn(self) -> None:
         """Do as the daemon."""
         for descriptor, _ in self.poller.poll(0):
-            self.children.bury(descriptor)
+            self.children.on_exit(descriptor)
         self.children.reap()
         self.children.look()
 

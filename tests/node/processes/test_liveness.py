@@ -59,7 +59,7 @@ def test_a_process_without_an_environment_is_none_of_the_world(home: WorldDir) -
 def test_a_process_that_is_about_to_have_its_environment_lives(home: WorldDir, monkeypatch: pytest.MonkeyPatch) -> None:
     found: list[dict[str, str]] = [{}, {}, {HOME_VARIABLE: str(home.path)}]
     monkeypatch.setattr(psutil.Process, "environ", lambda _: found.pop(0))
-    monkeypatch.setattr(liveness, "_PATIENCE", PATIENCE)  # a busy machine may take a second for three looks
+    monkeypatch.setattr(liveness, "_TIMEOUT", PATIENCE)  # a busy machine may take a second for three looks
     assert lives(home, os.getpid())
     assert found == []
 

@@ -69,10 +69,10 @@ def see(self):
 
 def lie(module):
     import nbcomm.node.processes.warmup as warmup
-    import nbcomm.node.processes.seat as seat
+    import nbcomm.node.processes.daemon_lock as lock
     warmup._ALSO = ()
     module.MODULES = {'engine': 'quick_engine'}
-    seat.Seat.take_over = see
+    lock.DaemonLock.take_over = see
 """,
 )
 

@@ -321,10 +321,10 @@ def test_a_seed_whose_imports_do_not_end_does_not_outlive_who_wants_it(callers: 
 def test_the_end_of_a_seed_is_no_end_of_what_it_has_forked(callers: Callers) -> None:
     """The caller learns of the fork's end all the same, and no exit status."""
     (callers.stubs / "quick_engine.py").write_text(
-        "import time\nimport nbcomm.node.processes.seat as seat\n"
-        "plain = seat.Seat.take_over\n"
+        "import time\nimport nbcomm.node.processes.daemon_lock as lock\n"
+        "plain = lock.DaemonLock.take_over\n"
         "def see(self):\n    while not self._path.with_name('go on').exists(): time.sleep(0.005)\n    plain(self)\n"
-        "seat.Seat.take_over = see\n"
+        "lock.DaemonLock.take_over = see\n"
     )
     ended, status, cold = callers.ask(
         "held()\nhome = WorldDir.create()\nlog = home.daemon_log.open('w+b')\nmade = ask(home, log)\n"
@@ -338,7 +338,8 @@ def test_the_end_of_a_seed_is_no_end_of_what_it_has_forked(callers: Callers) -> 
 
 def test_the_caller_may_end_it_before_and_after_it_has_begun(callers: Callers) -> None:
     (callers.stubs / "quick_engine.py").write_text(
-        "import time\nimport nbcomm.node.processes.seat as seat\nseat.Seat.take_over = lambda self: time.sleep(60)\n"
+        "import time\nimport nbcomm.node.processes.daemon_lock as lock\n"
+        "lock.DaemonLock.take_over = lambda self: time.sleep(60)\n"
     )
     early, late, left = callers.ask(
         "held()\nseed = client._held._pid\nhome = WorldDir.create()\nlog = home.daemon_log.open('w+b')\n"

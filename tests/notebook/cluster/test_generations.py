@@ -12,7 +12,7 @@ import pytest
 from nbcomm.errors import Interrupted, StateError
 from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster.generations import Generations, left_over
-from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.cluster.rank_table import RankTable
 from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.protocol import (
     Abort,
@@ -33,7 +33,7 @@ class Link:
     """Notes what is sent, and lets a test play the ranks."""
 
     def __init__(self) -> None:
-        self.settled = 0
+        self.acknowledged = 0
         self.sent: list[tuple[list[int], Any]] = []
         self.answer: Any = lambda _rank, _message: None
 
@@ -88,14 +88,14 @@ class Played:
 
     def __init__(self, home: WorldDir) -> None:
         self.home = home
-        self.roster = Roster(home.log_tail)
+        self.rank_table = RankTable(home.log_tail)
         self.node = Node()
         for rank in range(3):
-            self.roster.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
-        self.roster.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
+            self.rank_table.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
+        self.rank_table.places = assign_places([NodeShare(3, cores=4)], "cpu", "gloo")
         self.link = Link()
-        self.dispatcher = Dispatcher(self.link, self.roster)  # type: ignore[arg-type]
-        self.generations = Generations(self.roster, self.node, self.link, self.dispatcher.ask_each)  # type: ignore[arg-type]
+        self.dispatcher = Dispatcher(self.link, self.rank_table)  # type: ignore[arg-type]
+        self.generations = Generations(self.rank_table, self.node, self.link, self.dispatcher.ask_each)  # type: ignore[arg-type]
         self.link.answer = lambda rank, form: self.dispatcher.hear(rank, Done(form.id))
 
     def serve(self, number: int) -> None:
@@ -117,7 +117,7 @@ def test_groups_that_are_sound_are_left_alone(played: Played) -> None:
 
 
 def test_stale_groups_are_formed_anew_by_all_living(played: Played) -> None:
-    played.roster.note_death(0, -9)
+    played.rank_table.note_death(0, -9)
     played.generations.stale = True
     played.generations.renew()
     forms = played.forms()
@@ -177,8 +177,8 @@ def test_nccls_groups_are_formed_again_where_the_store_is_lost(played: Played) -
     """They exchange ids there at their first call: one rank says it, and the others wait for it."""
     played.generations.stale = True
     played.generations.renew()
-    played.roster.places = [
-        msgspec.structs.replace(place, backend="cpu:gloo,cuda:nccl") for place in played.roster.places
+    played.rank_table.places = [
+        msgspec.structs.replace(place, backend="cpu:gloo,cuda:nccl") for place in played.rank_table.places
     ]
     played.node.generation = 0
     played.generations.look_for_store()
@@ -187,7 +187,7 @@ def test_nccls_groups_are_formed_again_where_the_store_is_lost(played: Played) -
 
 
 def test_where_all_ranks_die_before_they_are_told_that_is_said(played: Played, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(played.node, "serve", lambda _: [played.roster.note_death(rank, -9) for rank in range(3)])
+    monkeypatch.setattr(played.node, "serve", lambda _: [played.rank_table.note_death(rank, -9) for rank in range(3)])
     played.generations.stale = True
     with pytest.raises(StateError, match="All ranks have died"):
         played.generations.renew()
@@ -201,15 +201,15 @@ def test_a_death_while_the_end_of_a_cell_is_looked_at_is_not_forgotten(
         played.generations.stale = True  # as the link's thread does
         return {}
 
-    monkeypatch.setattr(played.roster, "doings", looked_at)
+    monkeypatch.setattr(played.rank_table, "doings", looked_at)
     played.generations.look_back({0: Done(1, failure=Failure("ValueError", "", ""))})
     assert played.generations.stale
 
 
 def test_a_forming_in_which_all_ranks_die_is_not_tried_again(played: Played) -> None:
     def die(rank: int, form: FormGroups) -> None:
-        played.node.generation = 0
-        played.roster.note_death(rank, -9)
+        played.node.store = 0
+        played.rank_table.note_death(rank, -9)
         played.dispatcher.hear(rank, Done(form.id, failure=Failure("E", "it died", "")))
 
     played.link.answer = die
@@ -367,7 +367,7 @@ def test_another_notebook_goes_on_where_the_ranks_are(
     played: Played, lives: tuple[int, ...], dead: bool, stale: bool
 ) -> None:
     if dead:
-        played.roster.note_death(2, None)
+        played.rank_table.note_death(2, None)
     snapshots = [StatusReply(rank, 1, "idle", 0.0, None, 0, 0, 0, life) for rank, life in enumerate(lives)]
     played.serve(max(lives))
     played.generations.take_up(snapshots, 29500)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch.ways.slurm import Job, JobState
+from nbcomm.launch.launchers.slurm import Job, JobState
 from nbcomm.notebook.cluster import job_watch
 from nbcomm.notebook.cluster.job_watch import JobWatch
 from nbcomm.world_info import JobInfo

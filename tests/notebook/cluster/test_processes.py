@@ -10,7 +10,7 @@ import pytest
 
 from nbcomm.errors import StateError
 from nbcomm.notebook.cluster.processes import Processes
-from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.cluster.rank_table import RankTable
 from nbcomm.protocol.nodes import key_of
 from nbcomm.world_dir import WorldDir
 
@@ -49,13 +49,13 @@ def nodes(tmp_path: Path) -> Any:
 
 
 @pytest.fixture
-def roster(nodes: Any, tmp_path: Path) -> Roster:
-    return Roster(WorldDir(tmp_path).log_tail, lambda key: nodes.of(key).without_heal if nodes.gone else "")
+def rank_table(nodes: Any, tmp_path: Path) -> RankTable:
+    return RankTable(WorldDir(tmp_path).log_tail, lambda key: nodes.of(key).without_heal if nodes.gone else "")
 
 
 @pytest.fixture
-def processes(nodes: Any, roster: Roster) -> Processes:
-    return Processes(nodes, roster, lambda *_: None, lambda: None)
+def processes(nodes: Any, rank_table: RankTable) -> Processes:
+    return Processes(nodes, rank_table, lambda *_: None, lambda: None)
 
 
 def lose(node: Node, why: str, nodes: Any) -> None:
@@ -63,10 +63,12 @@ def lose(node: Node, why: str, nodes: Any) -> None:
     nodes.gone.append(node)
 
 
-def test_what_the_scheduler_has_taken_back_is_not_tried_again(processes: Processes, nodes: Any, roster: Roster) -> None:
+def test_what_the_scheduler_has_taken_back_is_not_tried_again(
+    processes: Processes, nodes: Any, rank_table: RankTable
+) -> None:
     assert not processes.without_heal
     for rank in range(4):
-        roster.note_death(rank, None)
+        rank_table.note_death(rank, None)
     for node in (nodes.a, nodes.b):
         lose(node, "was taken back: Slurm job 1 was cancelled", nodes)
     with pytest.raises(StateError) as refused:
@@ -78,9 +80,11 @@ def test_what_the_scheduler_has_taken_back_is_not_tried_again(processes: Process
     assert all("heal" not in trouble for trouble in processes.troubles)
 
 
-def test_ranks_beside_those_that_cannot_be_replaced_are_named(processes: Processes, nodes: Any, roster: Roster) -> None:
+def test_ranks_beside_those_that_cannot_be_replaced_are_named(
+    processes: Processes, nodes: Any, rank_table: RankTable
+) -> None:
     for rank in (1, 2, 3):
-        roster.note_death(rank, -9)
+        rank_table.note_death(rank, -9)
     lose(nodes.b, "does not answer", nodes)
     with pytest.raises(StateError) as refused:
         processes.heal([1, 2, 3], lambda: False)

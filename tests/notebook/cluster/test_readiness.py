@@ -9,29 +9,29 @@ import pytest
 
 from nbcomm.errors import StartError
 from nbcomm.notebook.cluster import readiness
+from nbcomm.notebook.cluster.rank_table import RankTable
 from nbcomm.notebook.cluster.readiness import await_ranks, refuse_dead
-from nbcomm.notebook.cluster.roster import Roster
 from nbcomm.world_dir import WorldDir
 
 
 @pytest.fixture
-def roster(tmp_path: Path) -> Roster:
+def rank_table(tmp_path: Path) -> RankTable:
     """Four ranks that have told nothing yet, each with a log."""
     for rank in range(4):
         (tmp_path / f"rank{rank}.log").write_text(f"words of {rank}\n")
-    return Roster(WorldDir(tmp_path).log_tail)
+    return RankTable(WorldDir(tmp_path).log_tail)
 
 
-def refused(roster: Roster, ranks: range = range(4)) -> str:
+def refused(rank_table: RankTable, ranks: range = range(4)) -> str:
     with pytest.raises(StartError) as error:
-        refuse_dead(roster, ranks)
+        refuse_dead(rank_table, ranks)
     return str(error.value)
 
 
-def test_who_lives_is_not_refused(roster: Roster) -> None:
-    refuse_dead(roster, range(4))
-    roster.note_death(3, 1)
-    refuse_dead(roster, range(3))
+def test_who_lives_is_not_refused(rank_table: RankTable) -> None:
+    refuse_dead(rank_table, range(4))
+    rank_table.note_death(3, 1)
+    refuse_dead(rank_table, range(3))
 
 
 @pytest.mark.parametrize(
@@ -53,19 +53,19 @@ def test_who_lives_is_not_refused(roster: Roster) -> None:
     ids=["one", "alike", "differently"],
 )
 def test_each_that_died_is_named_with_its_own_end(
-    roster: Roster, monkeypatch: pytest.MonkeyPatch, ends: dict[int, int], told: str
+    rank_table: RankTable, monkeypatch: pytest.MonkeyPatch, ends: dict[int, int], told: str
 ) -> None:
     monkeypatch.setattr(readiness, "_MOMENT", 0.01)
     for rank, status in ends.items():
-        roster.note_death(rank, status)
-    assert refused(roster) == told
+        rank_table.note_death(rank, status)
+    assert refused(rank_table) == told
 
 
 def test_of_ranks_that_died_together_it_is_waited_until_all_are_told_of(
-    roster: Roster, monkeypatch: pytest.MonkeyPatch
+    rank_table: RankTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(readiness, "_MOMENT", 60.0)  # where all are dead, it is not waited any longer
     deaths = iter([(2, 3), (0, -9), (1, 3), (3, 3)])
-    monkeypatch.setattr(roster, "wait", lambda _: roster.note_death(*next(deaths)))
+    monkeypatch.setattr(rank_table, "wait", lambda _: rank_table.note_death(*next(deaths)))
     with pytest.raises(StartError, match=r"^Rank 0 was killed by SIGKILL and ranks 1-3 ended with exit code 3 while"):
-        await_ranks(roster, range(4), time.monotonic() + 60, "60 s")
+        await_ranks(rank_table, range(4), time.monotonic() + 60, "60 s")

@@ -8,14 +8,14 @@ from typing import Any, cast
 
 import pytest
 
+from nbcomm.notebook.cluster.start_options import StartOptions
 from nbcomm.notebook.cluster.startup import Startup
-from nbcomm.notebook.cluster.wishes import Wishes
 
 
 @pytest.mark.parametrize("queued", [True, False])
 def test_the_time_in_a_queue_is_not_the_starts(queued: bool) -> None:
     heard: list[tuple[str, int, int]] = []
-    start = Startup(Wishes(timeout=0.2), cast("Any", None), cast("Any", None), lambda *step: heard.append(step))
+    start = Startup(StartOptions(timeout=0.2), cast("Any", None), cast("Any", None), lambda *step: heard.append(step))
     start._n = 4
     nodes = [SimpleNamespace(daemons=0), SimpleNamespace(daemons=0)]
 

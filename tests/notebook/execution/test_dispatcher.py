@@ -26,7 +26,7 @@ class Link:
     """Notes what is sent, and lets a test play the ranks."""
 
     def __init__(self) -> None:
-        self.settled = 0
+        self.acknowledged = 0
         self.sent: list[tuple[list[int], Any]] = []
         self.answer: Any = lambda _ranks, _message: None
 
@@ -39,7 +39,7 @@ class Link:
         self.answer(ranks, message)
 
 
-class Roster:
+class RankTable:
     """Knows who is silent, and what was asked last."""
 
     question = 7
@@ -72,13 +72,13 @@ def link() -> Link:
 
 
 @pytest.fixture
-def roster() -> Roster:
-    return Roster()
+def rank_table() -> RankTable:
+    return RankTable()
 
 
 @pytest.fixture
-def dispatcher(link: Link, roster: Roster) -> Dispatcher:
-    return Dispatcher(link, roster)  # type: ignore[arg-type]
+def dispatcher(link: Link, rank_table: RankTable) -> Dispatcher:
+    return Dispatcher(link, rank_table)  # type: ignore[arg-type]
 
 
 def failed(identity: int, name: str = "KeyboardInterrupt") -> Done:
@@ -99,22 +99,22 @@ def test_a_request_is_open_until_all_have_answered(dispatcher: Dispatcher, link:
     assert dispatcher.busy() == {0, 2}
     dispatcher.hear(0, Done(request.id))
     assert dispatcher.busy() == {2}
-    assert link.settled == 0
+    assert link.acknowledged == 0
     dispatcher.hear(2, Done(request.id))
     assert not dispatcher.open()
-    assert link.settled == request.id
+    assert link.acknowledged == request.id
 
 
 def test_an_answer_that_nobody_waits_for_is_no_error(dispatcher: Dispatcher, link: Link) -> None:
     dispatcher.hear(0, Done(77))
-    assert link.settled == 0
+    assert link.acknowledged == 0
 
 
 def test_what_has_been_heard_never_goes_back(dispatcher: Dispatcher, link: Link) -> None:
     first, second = asked(dispatcher, [0]), asked(dispatcher, [0])
     dispatcher.hear(0, Done(second.id))
     dispatcher.hear(0, Done(first.id))
-    assert link.settled == second.id
+    assert link.acknowledged == second.id
 
 
 def test_ids_begin_far_from_those_of_the_notebook_before(dispatcher: Dispatcher) -> None:
@@ -136,10 +136,10 @@ def test_a_dead_rank_answers_with_its_cause(dispatcher: Dispatcher) -> None:
 
 
 def test_a_rank_that_died_just_before_it_was_asked_answers_too(
-    dispatcher: Dispatcher, roster: Roster, link: Link
+    dispatcher: Dispatcher, rank_table: RankTable, link: Link
 ) -> None:
     dispatcher.lose(1, "was killed by SIGKILL")  # nothing is open
-    roster.dead[1] = "was killed by SIGKILL"
+    rank_table.dead[1] = "was killed by SIGKILL"
     request = dispatcher.prepare([0, 1])
     dispatcher.ask(request, Pull(UNSENT, ["x"]))
     assert request.waiting_for() == [0]
@@ -149,8 +149,10 @@ def test_a_rank_that_died_just_before_it_was_asked_answers_too(
     assert not dispatcher.open()
 
 
-def test_what_a_dead_rank_had_answered_to_another_notebook_counts(dispatcher: Dispatcher, roster: Roster) -> None:
-    roster.dead = {0: "was killed by SIGKILL", 1: "was killed by SIGKILL"}
+def test_what_a_dead_rank_had_answered_to_another_notebook_counts(
+    dispatcher: Dispatcher, rank_table: RankTable
+) -> None:
+    rank_table.dead = {0: "was killed by SIGKILL", 1: "was killed by SIGKILL"}
     request = dispatcher.take_over([0, 1, 2], 41)
     dispatcher.hear(1, Done(41))
     dispatcher.lose_dead(request)
@@ -224,7 +226,7 @@ def test_a_second_press_is_sent_on(dispatcher: Dispatcher, link: Link) -> None:
 )
 def test_one_that_does_not_react_is_given_up_and_named(
     dispatcher: Dispatcher,
-    roster: Roster,
+    rank_table: RankTable,
     silent: list[int],
     stopped: list[int],
     why: str,
@@ -233,7 +235,7 @@ def test_one_that_does_not_react_is_given_up_and_named(
 ) -> None:
     monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.3)
     monkeypatch.setattr(module, "_SILENCE", 0.1)
-    roster.silent, roster.halted = silent, stopped
+    rank_table.silent, rank_table.halted = silent, stopped
     request = asked(dispatcher, [0, 1])
     dispatcher.hear(0, failed(request.id))
     with InterruptCounter() as interrupts:
@@ -249,14 +251,14 @@ def test_one_that_does_not_react_is_given_up_and_named(
 @pytest.mark.parametrize("silent", [[], [1]])
 def test_one_that_imports_a_library_has_longer(
     dispatcher: Dispatcher,
-    roster: Roster,
+    rank_table: RankTable,
     silent: list[int],
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     monkeypatch.setattr(module, "_INTERRUPT_PATIENCE", 0.2)
     monkeypatch.setattr(module, "_SILENCE", 0.1)
-    roster.imports, roster.silent = {1: "sympy"}, silent
+    rank_table.imports, rank_table.silent = {1: "sympy"}, silent
     request = asked(dispatcher, [0, 1])
     dispatcher.hear(0, failed(request.id))
     ticks = 0
@@ -265,7 +267,7 @@ def test_one_that_imports_a_library_has_longer(
         nonlocal ticks
         ticks += 1
         if ticks == 12:  # later than either limit
-            roster.imports = {}
+            rank_table.imports = {}
             dispatcher.hear(1, failed(request.id))
 
     with InterruptCounter() as interrupts:
@@ -273,7 +275,7 @@ def test_one_that_imports_a_library_has_longer(
         dispatcher.wait(request, interrupts, tick)
     assert capsys.readouterr().out == ""
     monkeypatch.setattr(module, "_IMPORT_PATIENCE", 0.3)
-    roster.imports = {1: "sympy"}
+    rank_table.imports = {1: "sympy"}
     request = asked(dispatcher, [1])
     with InterruptCounter() as interrupts:
         press()
@@ -295,7 +297,7 @@ def test_a_request_is_sent_to_its_ranks_with_its_id(dispatcher: Dispatcher, link
     dispatcher.ask(request, Pull(UNSENT, ["x"]))
     assert link.sent == [([1, 3], Pull(request.id, ["x"]))]
     assert request.sent is not None
-    assert request.sent[0] == Roster.question, "what is asked later comes behind it"
+    assert request.sent[0] == RankTable.question, "what is asked later comes behind it"
 
 
 @pytest.mark.parametrize("fault", [OSError, KeyboardInterrupt])
@@ -303,7 +305,7 @@ def test_a_request_is_sent_to_its_ranks_with_its_id(dispatcher: Dispatcher, link
 def test_one_that_could_not_be_sent_is_not_waited_for(
     dispatcher: Dispatcher,
     link: Link,
-    roster: Roster,
+    rank_table: RankTable,
     at: str,
     fault: type[BaseException],
     monkeypatch: pytest.MonkeyPatch,
@@ -311,7 +313,7 @@ def test_one_that_could_not_be_sent_is_not_waited_for(
     def fail(*_: object) -> None:
         raise fault
 
-    monkeypatch.setattr(link if at == "send_each" else roster, at, fail)
+    monkeypatch.setattr(link if at == "send_each" else rank_table, at, fail)
     with pytest.raises(fault):
         dispatcher.ask(dispatcher.prepare([0, 1]), Pull(UNSENT, ["x"]))
     with pytest.raises(fault):

@@ -13,7 +13,7 @@ import pytest
 from nbcomm.analysis.wait_graph import RankReport
 from nbcomm.faults import failure
 from nbcomm.notebook.cluster.pending import PendingRequest
-from nbcomm.notebook.cluster.roster import Question
+from nbcomm.notebook.cluster.rank_table import Question
 from nbcomm.notebook.execution import hang_watch
 from nbcomm.notebook.execution.hang_watch import HangWatch, _cut_off
 from nbcomm.protocol import CollectiveState, Done, MessageCount, PendingCall, StatusReply
@@ -55,7 +55,7 @@ class World:
         self.watch._judge()
         return self.notices[-1] if self.notices else "–", self.watch.waiting, self.aborted
 
-    # The roster.
+    # The rank table.
 
     def doing(self, rank: int, _: int) -> CollectiveState:
         return self.states[rank]

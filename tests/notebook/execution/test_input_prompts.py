@@ -34,7 +34,7 @@ STUCK = CollectiveState(waits=[PendingCall("collective", "barrier", "", "0,1", 1
 
 
 class Ranks:
-    """The link, the roster and the clock."""
+    """The link, the rank table and the clock."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -78,8 +78,8 @@ class Cell:
         self.ranks = Ranks()
         self.output = Output()
         self.request = PendingRequest(RUN, range(4))
-        self.questions = InputPrompts(self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type]
-        self.questions.begin(RUN)
+        self.input_requests = InputPrompts(self.ranks, self.ranks, lambda: self.ranks.now)  # type: ignore[arg-type]
+        self.input_requests.begin(RUN)
         self.boxes: list[str] = []
         self.answers: list[Any] = []
         monkeypatch.setattr(builtins, "input", self._type)
@@ -93,7 +93,7 @@ class Cell:
         return answer() if callable(answer) else str(answer)
 
     def ask(self, rank: int, number: int = 1, prompt: str = "? ", **more: Any) -> None:
-        self.questions.hear(rank, InputRequest(RUN, number, prompt, **more))
+        self.input_requests.hear(rank, InputRequest(RUN, number, prompt, **more))
 
     def end(self, *ranks: int) -> None:
         for rank in ranks:
@@ -102,10 +102,10 @@ class Cell:
     def tick(self, interrupts: InterruptCounter | None = None, seconds: float = 0.0) -> None:
         self.ranks.now += seconds
         if interrupts is not None:
-            self.questions.tick(self.request, self.output, interrupts)  # type: ignore[arg-type]
+            self.input_requests.tick(self.request, self.output, interrupts)  # type: ignore[arg-type]
             return
         with InterruptCounter() as own:
-            self.questions.tick(self.request, self.output, own)  # type: ignore[arg-type]
+            self.input_requests.tick(self.request, self.output, own)  # type: ignore[arg-type]
 
     @property
     def replied(self) -> list[tuple[int, str]]:
@@ -267,7 +267,7 @@ def test_output_is_shown_while_a_box_is_open(cell: Cell) -> None:
 
 def test_output_that_cannot_be_shown_does_not_keep_the_box_open(cell: Cell, capsys: Any) -> None:
     def break_down() -> None:
-        cell.questions.hear(0, InputCancelled(RUN, 1))
+        cell.input_requests.hear(0, InputCancelled(RUN, 1))
         raise OSError("no screen")
 
     cell.output.meanwhile = break_down
@@ -283,7 +283,7 @@ def test_output_that_cannot_be_shown_does_not_keep_the_box_open(cell: Cell, caps
 def test_a_box_is_left_when_nobody_waits_for_the_answer(cell: Cell, what: str) -> None:
     def happen() -> None:
         if what == "withdrawn":
-            cell.questions.hear(0, InputCancelled(RUN, 1))
+            cell.input_requests.hear(0, InputCancelled(RUN, 1))
         elif what == "aborted":
             cell.request.aborted = True
         else:
@@ -316,8 +316,8 @@ def test_a_press_breaks_the_box_and_counts_and_no_other_box_opens(cell: Cell) ->
 
 
 def test_questions_of_a_cell_that_nobody_waits_for_find_the_end_of_the_input(cell: Cell) -> None:
-    cell.questions.hear(2, InputRequest(RUN - 1, 9, "Name? "))
-    cell.questions.end()
+    cell.input_requests.hear(2, InputRequest(RUN - 1, 9, "Name? "))
+    cell.input_requests.end()
     cell.ask(1)
     assert cell.replied == [(2, "EOFError"), (1, "EOFError")]
     assert "no longer waits for this cell" in cell.ranks.replies[0][1].text
@@ -344,19 +344,19 @@ def test_on_another_thread_nobody_can_be_asked(cell: Cell) -> None:
 
 
 def test_the_panel_says_who_asks(cell: Cell) -> None:
-    assert cell.questions.waiting == ""
+    assert cell.input_requests.waiting == ""
     cell.ask(3, prompt="Name? ")
     cell.ask(2, prompt="")
-    assert cell.questions.waiting == "rank 2 asks in the cell"
-    cell.questions.hear(2, InputCancelled(RUN, 1))
-    assert cell.questions.waiting == "rank 3 asks in the cell: Name?"
+    assert cell.input_requests.waiting == "rank 2 asks in the cell"
+    cell.input_requests.hear(2, InputCancelled(RUN, 1))
+    assert cell.input_requests.waiting == "rank 3 asks in the cell: Name?"
 
 
 def reported(cell: Cell, *asking: InputRequest) -> None:
     """Let rank 2 answer the next question, and report that it asks these."""
     cell.ranks.question += 1
     report = StatusReply(2, 1, "running", 0, RUN, 0, 0, 0, 1, question=cell.ranks.question, asking=asking)
-    cell.questions.compare(2, report)
+    cell.input_requests.compare(2, report)
 
 
 def test_an_answer_that_has_not_arrived_is_sent_again(cell: Cell) -> None:
@@ -364,7 +364,7 @@ def test_an_answer_that_has_not_arrived_is_sent_again(cell: Cell) -> None:
     cell.ask(2)
     cell.end(0, 1, 3)
     cell.tick()
-    cell.questions.compare(2, StatusReply(2, 1, "running", 0, RUN, 0, 0, 0, 1, question=0, asking=[asking]))
+    cell.input_requests.compare(2, StatusReply(2, 1, "running", 0, RUN, 0, 0, 0, 1, question=0, asking=[asking]))
     assert cell.replied == [(2, "a")], "this report may be from before the answer"
     reported(cell, asking)
     assert cell.replied == [(2, "a"), (2, "a")]

@@ -19,7 +19,7 @@ class World:
     """Two ranks that are played here, and the notebook's tables of them."""
 
     def __init__(self) -> None:
-        self.settled = 0
+        self.acknowledged = 0
         self.question = 0
         self.dead: dict[int, str] = {}
         self.sent: Sent = []
@@ -43,7 +43,7 @@ class World:
     def send_each(self, messages: dict[int, Any], _buffers: Sequence[Any] = ()) -> None:
         self.send([*messages], next(iter(messages.values())))
 
-    # The roster.
+    # The rank table.
 
     @property
     def living(self) -> list[int]:
@@ -157,14 +157,14 @@ def test_what_another_notebook_has_begun_is_let_alone(world: World) -> None:
 
 def test_a_question_that_only_the_report_has_is_put(world: World) -> None:
     request = world.ask()
-    world.dispatcher.questions.begin(request.id)
+    world.dispatcher.input_requests.begin(request.id)
     asking = InputRequest(request.id, 3, "what? ")
     world.look(1, asking=[asking])
-    assert world.dispatcher.questions.waiting == "", "it is on its way, behind what was shown before"
+    assert world.dispatcher.input_requests.waiting == "", "it is on its way, behind what was shown before"
     world.look(1, asking=[asking])
-    assert world.dispatcher.questions.waiting == "rank 1 asks in the cell: what?"
+    assert world.dispatcher.input_requests.waiting == "rank 1 asks in the cell: what?"
     world.look(1, asking=[])
-    assert world.dispatcher.questions.waiting == "", "the rank asks no longer"
+    assert world.dispatcher.input_requests.waiting == "", "the rank asks no longer"
 
 
 def test_a_request_that_could_not_be_sent_ends_where_it_has_arrived(world: World) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from nbcomm.errors import RankDiedError
 from nbcomm.launch.placement import NodeShare, assign_places
-from nbcomm.notebook.cluster.roster import Roster
+from nbcomm.notebook.cluster.rank_table import RankTable
 from nbcomm.notebook.execution.dispatcher import Dispatcher
 from nbcomm.notebook.session.commands import Commands
 from nbcomm.protocol import Hello
@@ -20,8 +20,8 @@ SIGKILL = -signal.SIGKILL
 
 
 @pytest.fixture
-def roster(tmp_path: Path) -> Roster:
-    made = Roster(WorldDir(tmp_path).log_tail)
+def rank_table(tmp_path: Path) -> RankTable:
+    made = RankTable(WorldDir(tmp_path).log_tail)
     for rank in range(4):
         made.greet(Hello(rank, 100 + rank, "host", 0, "2.13.0"))
     made.places = assign_places([NodeShare(4, cores=4)], "cpu", "gloo")
@@ -29,9 +29,9 @@ def roster(tmp_path: Path) -> Roster:
 
 
 @pytest.fixture
-def commands(roster: Roster, tmp_path: Path) -> Commands:
+def commands(rank_table: RankTable, tmp_path: Path) -> Commands:
     nobody: Any = None
-    made = Commands(WorldDir(tmp_path), nobody, roster, Dispatcher(nobody, roster), nobody, attached=False)
+    made = Commands(WorldDir(tmp_path), nobody, rank_table, Dispatcher(nobody, rank_table), nobody, attached=False)
     made._stopped = False
     return made
 
@@ -46,27 +46,27 @@ def commands(roster: Roster, tmp_path: Path) -> Commands:
     ],
 )
 def test_each_dead_rank_is_named_with_its_own_end(
-    commands: Commands, roster: Roster, ends: dict[int, int], ranks: str | None, says: str
+    commands: Commands, rank_table: RankTable, ends: dict[int, int], ranks: str | None, says: str
 ) -> None:
     for rank, status in ends.items():
-        roster.note_death(rank, status)
+        rank_table.note_death(rank, status)
     with pytest.raises(RankDiedError) as raised:
         commands._choose(ranks)
     assert str(raised.value).startswith(says)
 
 
 def test_of_those_that_die_together_none_is_advised_though_their_ends_are_told_one_by_one(
-    commands: Commands, roster: Roster
+    commands: Commands, rank_table: RankTable
 ) -> None:
-    roster.note_death(0, SIGKILL)
-    commands._hear_ends = lambda: [roster.note_death(rank, SIGKILL) for rank in (1, 2, 3)]  # type: ignore[method-assign]
+    rank_table.note_death(0, SIGKILL)
+    commands._hear_ends = lambda: [rank_table.note_death(rank, SIGKILL) for rank in (1, 2, 3)]  # type: ignore[method-assign]
     with pytest.raises(RankDiedError, match=r"^Ranks 0-3 were killed by SIGKILL; nothing was run") as raised:
         commands._choose(None)
     assert "-r" not in str(raised.value)
 
 
-def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
-    roster.note_death(1, SIGKILL)
+def test_the_living_can_be_chosen(commands: Commands, rank_table: RankTable) -> None:
+    rank_table.note_death(1, SIGKILL)
     assert commands._choose("!1") == [0, 2, 3]
 
 
@@ -80,11 +80,11 @@ def test_the_living_can_be_chosen(commands: Commands, roster: Roster) -> None:
     ],
 )
 def test_only_what_can_be_done_is_advised(
-    commands: Commands, roster: Roster, dead: list[int], remedy: str, end: str
+    commands: Commands, rank_table: RankTable, dead: list[int], remedy: str, end: str
 ) -> None:
-    roster._without_heal = lambda _: remedy
+    rank_table._without_heal = lambda _: remedy
     for rank in dead:
-        roster.note_death(rank, SIGKILL)
+        rank_table.note_death(rank, SIGKILL)
     with pytest.raises(RankDiedError) as raised:
         commands._choose(None)
     assert str(raised.value).endswith(end)

@@ -11,7 +11,7 @@ import pytest
 from nbcomm import torch_build
 from nbcomm.errors import StartError
 from nbcomm.launch.capacity import Machine
-from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.cluster.start_options import StartOptions
 from nbcomm.notebook.session import registry
 from nbcomm.protocol import Claim
 from nbcomm.protocol.codec import decode_order, encode
@@ -19,7 +19,7 @@ from nbcomm.torch_build import TorchBuild
 
 
 def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
-    sound = registry._sound(Wishes(grace=math.inf, timeout=math.inf))
+    sound = registry._sound(StartOptions(grace=math.inf, timeout=math.inf))
     assert sound.timeout < math.inf
     claim = decode_order(encode(Claim(1, 2, sound.grace)))
     assert isinstance(claim, Claim)
@@ -28,13 +28,13 @@ def test_a_world_may_live_for_ever_which_is_a_long_time() -> None:
 
 def test_nothing_is_prepared_for_times_that_cannot_be(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "_prepared", lambda: pytest.fail("it was"))
-    for wishes in ({"grace": math.nan}, {"grace": -1.0}, {"timeout": 0.0}, {"timeout": math.nan}):
+    for options in ({"grace": math.nan}, {"grace": -1.0}, {"timeout": 0.0}, {"timeout": math.nan}):
         with pytest.raises(StartError, match="must be a number of seconds"):
-            registry.start(2, **wishes)
+            registry.start(2, **options)
 
 
 @pytest.mark.parametrize(
-    ("n", "wishes", "said"),
+    ("n", "options", "said"),
     [
         (100_000, {}, "^100000 ranks do not fit into this machine: "),
         (2, {"backend": "nccl"}, "^--backend nccl needs GPUs, but torch 2.13.0.cpu is a build without GPUs"),
@@ -45,16 +45,16 @@ def test_nothing_is_prepared_for_times_that_cannot_be(monkeypatch: pytest.Monkey
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_prepared(
-    monkeypatch: pytest.MonkeyPatch, n: int, wishes: dict[str, Any], said: str
+    monkeypatch: pytest.MonkeyPatch, n: int, options: dict[str, Any], said: str
 ) -> None:
     monkeypatch.setattr(torch_build, "installed", lambda: TorchBuild("2.13.0+cpu", None, None, Path()))
     monkeypatch.setattr(registry, "_prepared", lambda: pytest.fail("it was"))
     with pytest.raises(StartError, match=said):
-        registry.start(n, **wishes)
+        registry.start(n, **options)
 
 
 @pytest.mark.parametrize(
-    ("n", "wishes"),
+    ("n", "options"),
     [
         (100_000, {"oversubscribe": True}),
         (64, {}),
@@ -63,7 +63,7 @@ def test_what_cannot_work_is_refused_before_anything_is_prepared(
         (2, {"backend": "nccl", "engines": "ssh", "hosts": "a:2", "address": "10.0.0.1"}),  # what it has is not known
     ],
 )
-def test_what_may_work_is_tried(monkeypatch: pytest.MonkeyPatch, n: int | None, wishes: dict[str, Any]) -> None:
+def test_what_may_work_is_tried(monkeypatch: pytest.MonkeyPatch, n: int | None, options: dict[str, Any]) -> None:
     monkeypatch.setattr(torch_build, "installed", lambda: TorchBuild("2.13.0+cpu", None, None, Path()))
     monkeypatch.setattr(Machine, "here", lambda _: Machine(2, 22 << 30))
 
@@ -72,4 +72,4 @@ def test_what_may_work_is_tried(monkeypatch: pytest.MonkeyPatch, n: int | None, 
 
     monkeypatch.setattr(registry, "_prepared", tried)
     with pytest.raises(LookupError):
-        registry.start(n, **wishes)
+        registry.start(n, **options)

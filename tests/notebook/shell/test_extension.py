@@ -99,7 +99,7 @@ print(*sys.modules)
 """
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     loaded, started = (set(line.split()) for line in said.splitlines()[-2:])
-    by_commands = {"analysis.perfetto", "launch.ways.slurm", "notebook.variables.comparison", "pictures"}
+    by_commands = {"analysis.perfetto", "launch.launchers.slurm", "notebook.variables.comparison", "pictures"}
     by_commands |= {"notebook.cluster.joining", "scripts.writer"}
     by_a_start = {"analysis", "launch.nodes", "notebook.session.session", "panel", "scripts"}
     assert "nbcomm.notebook.session.registry" in loaded

@@ -12,7 +12,7 @@ from IPython.core.interactiveshell import InteractiveShell
 
 from nbcomm import profile_file
 from nbcomm.errors import StartError
-from nbcomm.notebook.cluster.wishes import Wishes
+from nbcomm.notebook.cluster.start_options import StartOptions
 from nbcomm.notebook.session import registry
 from nbcomm.notebook.shell import profiles
 from nbcomm.notebook.shell.hints import Hints
@@ -94,31 +94,31 @@ def magics() -> Iterator[DistributedMagics]:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[Wishes]:
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[StartOptions]:
     """What was asked for by starts, all of which fail."""
-    asked: list[Wishes] = []
+    asked: list[StartOptions] = []
 
-    def start(progress: Any, **wishes: Any) -> None:
-        asked.append(Wishes(**wishes))
+    def start(progress: Any, **start_options: Any) -> None:
+        asked.append(StartOptions(**start_options))
         raise StartError("enough")
 
     monkeypatch.setattr(registry, "start", start)
     return asked
 
 
-def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, asked: list[Wishes]) -> None:
+def test_what_is_typed_wins_over_the_profile(magics: DistributedMagics, asked: list[StartOptions]) -> None:
     for line in ("start --profile hpc -n 8 --nodes 4", "start --profile other --engines ssh", "start -n 2"):
         with pytest.raises(StartError, match="enough"):
             magics._steer(line)
     hpc, other, plain = asked
     assert (hpc.n, hpc.nodes, hpc.engines, hpc.timeout) == (8, 4, "slurm", 300)
     assert (hpc.idle, hpc.lines, hpc.gpus_per_node) == (1800.0, ("--qos=high", "--x"), 4)
-    assert other == Wishes(engines="ssh", hosts="a:2,b:2")
-    assert plain == Wishes(2), "a profile is for one start"
+    assert other == StartOptions(engines="ssh", hosts="a:2,b:2")
+    assert plain == StartOptions(2), "a profile is for one start"
 
 
 def test_a_variable_names_the_profile_of_those_that_name_no_machines(
-    magics: DistributedMagics, asked: list[Wishes], monkeypatch: pytest.MonkeyPatch
+    magics: DistributedMagics, asked: list[StartOptions], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NBCOMM_PROFILE", "hpc")
     lines = (
@@ -133,7 +133,7 @@ def test_a_variable_names_the_profile_of_those_that_name_no_machines(
             magics._steer(line)
     with pytest.raises(StartError, match="enough"):
         magics._session_for(None, "")
-    assert [(wishes.engines, wishes.n) for wishes in asked] == [
+    assert [(start_options.engines, start_options.n) for start_options in asked] == [
         ("slurm", 8),
         ("ssh", None),
         ("local", 2),

@@ -236,7 +236,7 @@ def test_a_lane_that_waits_for_another_one_waits_in_its_call(group: tuple[Flight
     first.join(30)
     gate.set()
     behind.join(30)
-    assert not record.lent_beside
+    assert not record.delegated_beside
 
 
 def test_a_lane_is_waited_for_with_or_without_a_limit(group: tuple[FlightRecorder, Log]) -> None:
