@@ -52,6 +52,7 @@ class Clients:
         self._register = register
         self._answers = answers
         self._handed_out: list[Any] = []
+        self._of = 0  # the controller, by its pid, of the client that was handed out last
 
     def get(self, living: Callable[[], Sequence[int]]) -> Any:
         """Return a client that knows the engines of the ranks that live; where it does not, they register.
@@ -59,7 +60,8 @@ class Clients:
         A client that connects while an engine registers may never learn of that engine, or take a dead one for it, and
         output that an engine sends before the client's subscription reaches it is lost. So the first is checked at each
         call, for an engine may have been replaced, and the second for a while after each connection: an engine may run
-        a cell meanwhile. A client that was handed out before stays open, for somebody may use it.
+        a cell meanwhile. Another controller has another client. One that was handed out before stays open, for somebody
+        may use it.
 
         Args:
             living: returns the ranks whose processes live now.
@@ -69,7 +71,8 @@ class Clients:
             StartError: the controller could not be started.
         """
         connection = self._controller.await_ready()
-        known = self._handed_out[-1] if self._handed_out else None
+        # What a client knows of a controller's engines the next controller does not know, and does not say.
+        known = self._handed_out[-1] if self._of == self._controller.pid and self._handed_out else None
         if known is not None and not self._missing(known, living()):
             return known
         made: list[Any] = []
@@ -78,6 +81,7 @@ class Clients:
             if client is not known:
                 _await_words(client, living())
                 self._handed_out.append(made.pop())
+                self._of = self._controller.pid
         finally:  # mostly, nothing is left here; else a client that missed a rank, or ■ came
             for each in made:
                 each.close(linger=0)

@@ -58,6 +58,12 @@ class Controller:
         return KEY in self._node.processes
 
     @property
+    def pid(self) -> int:
+        """The process that was started last; 0 if none was."""
+        process = self._node.processes.get(KEY)
+        return process.pid if process is not None else 0
+
+    @property
     def end(self) -> str:
         """How it has ended, in words; empty while it runs, and if it was never started."""
         process = self._node.processes.get(KEY)

@@ -161,8 +161,8 @@ class Messages:
             yield Leaving(Piece(said.session_id, said.incarnation, 0, 0, said.heard, at=taken), [])
         # What was sent before these is taken now; what another thread sends from now on does not come before them.
         notifications = [self._notifications.popleft() for _ in range(len(self._notifications))]
-        if greeted:
-            if self._sending.idle:
+        for taking in (False, True) if greeted else ():  # the rest of something large, and what was sent meanwhile
+            if taking and self._sending.idle:
                 self._sending.add(self._out.take())
             for header, frames in self._sending.leaving(self._stream.header):
                 yield Leaving(header, frames)

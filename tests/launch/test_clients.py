@@ -48,6 +48,8 @@ class Running(Controller):
 
     client_file = "client.json"  # type: ignore[assignment]
 
+    pid = 1
+
     def __init__(self) -> None:
         pass
 
@@ -63,7 +65,8 @@ class World:
         self.answers: dict[int, Registered] = {}
         self.answer: Callable[[int], str | None] = lambda _: ""
         self.asked: list[tuple[list[int], str]] = []
-        self.clients = Clients(Running(), self.register, self.answers)
+        self.controller = Running()
+        self.clients = Clients(self.controller, self.register, self.answers)
 
     def register(self, ranks: Sequence[int], connection: str) -> None:
         self.asked.append((list(ranks), connection))
@@ -113,6 +116,18 @@ def test_it_is_not_kept_if_it_takes_a_dead_engine_for_the_one_that_a_rank_has_no
     world.fakes.made[0].dead = {1}  # it was replaced, and has said so
     assert world.get([0, 1]) is world.fakes.made[1]
     assert world.asked[1:] == [([1], "how to connect")]
+
+
+def test_what_it_knows_of_the_last_controller_says_nothing_of_the_next_one(make: Make) -> None:
+    world = make([0, 1])
+    first = world.get([0, 1])
+    world.controller.pid = 2
+    world.fakes.known = [[], [0, 1]]  # the ranks are yet to register there
+    assert world.get([0, 1]) is world.fakes.made[-1]
+    assert world.fakes.made[-1].ids == [0, 1]
+    assert isinstance(first, Client)
+    assert not first.closed, "somebody may use it"
+    assert world.asked[1:] == [([0, 1], "how to connect")]
 
 
 def test_ranks_that_it_does_not_know_are_asked_to_register(make: Make) -> None:

@@ -22,9 +22,11 @@ from nbcomm.protocol import (
     FromRank,
     Greet,
     Hello,
+    Output,
     Pull,
     StatusReply,
     StatusRequest,
+    Text,
     ToRank,
 )
 from nbcomm.protocol.chunks import CHUNK, WINDOW, Piece, Receiving
@@ -62,6 +64,10 @@ class Rank:
         """What is sent now: the number of each, and the message."""
         left = list(self.messages.leaving(connected=connected))
         return [(message.header.number, decode_from_rank(message.frames[0])) for message in left]
+
+    def numbers(self) -> list[int]:
+        """The number of each message that is sent now, or of each part of one."""
+        return [message.header.number for message in self.messages.leaving(connected=True)]
 
     def greet(self, *, asks: bool = False) -> bool:
         return self.messages.hear(self.notebook.header(), Greet(asks))
@@ -129,6 +135,23 @@ def test_a_new_notebook_is_met_once_and_gets_a_hello() -> None:
         assert rank.messages.hear(later, StatusRequest())
     assert rank.met == 2
     assert rank.leaving() == [(0, rank._hello(asks=True))], "it has not greeted"
+
+
+def test_what_was_sent_while_something_large_left_comes_before_what_it_does_now() -> None:
+    """Else the notebook hears that it has answered before it hears the answer, and takes that for lost."""
+    rank = Rank()
+    rank.meet()
+    rank.messages.send(to_frames(Output(1, [Text("stdout", "x" * (2 * WINDOW))])), 1, output=True)
+    large = rank.numbers()
+    rank.say(1)
+    reply = StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0, answered=1)
+    rank.messages.notify(reply)
+    while not large or large[-1]:
+        rank.messages.arrive(Piece(SESSION, INCARNATION, 0, 0, 0, at=CHUNK * len(large)), [])
+        large += rank.numbers()
+    assert large == [*sorted(large[:-1]), 0]
+    assert {*large} == {1, 2, 0}
+    assert large.count(2) == 1
 
 
 def test_a_missing_message_is_asked_for_once() -> None:
