@@ -100,7 +100,7 @@ def test_each_notebook_has_a_larger_session_id_whatever_the_clock_says(monkeypat
 
 
 def test_no_notebook_has_a_number_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The fork server takes an order with a number that it knows for one that it has obeyed."""
+    """The daemon takes an order with a number that it knows for one that it has obeyed."""
     home = WorldDir.create()
     present = time.time_ns()
     firsts = []

@@ -67,7 +67,9 @@ def _own(path: Path) -> Path:
         return path
     number = next((os.environ[name] for name in _NUMBERS if name in os.environ), "")
     if not number:
-        raise StartError(f"Which ticket of {path} is this program's? mpiexec and srun say that by one of {_NUMBERS}.")
+        raise StartError(
+            f"Which join token of {path} is this program's? mpiexec and srun say that by one of {_NUMBERS}."
+        )
     return path / number
 
 
@@ -84,11 +86,13 @@ def read(path: str | None) -> JoinToken:
             with _own(Path(path)).open("rb") as file:
                 mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
                 if mode & 0o077:
-                    raise StartError(f"The ticket {path} can be read by others (mode {mode:o}); its mode must be 600.")
+                    raise StartError(
+                        f"The join token {path} can be read by others (mode {mode:o}); its mode must be 600."
+                    )
                 line = file.readline()
         except OSError as error:
-            raise StartError(f"The ticket {path} cannot be read: {error.strerror}.") from error
+            raise StartError(f"The join token {path} cannot be read: {error.strerror}.") from error
     try:
         return msgspec.json.decode(line, type=JoinToken)
     except msgspec.DecodeError as error:
-        raise StartError(f"This is no ticket of a world: {error}.") from error
+        raise StartError(f"This is no join token of a world: {error}.") from error

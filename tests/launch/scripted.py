@@ -21,7 +21,7 @@ from nbcomm.protocol import (
 )
 from nbcomm.world_dir import WorldDir
 
-from ..node.fake_agent import FakeAgent
+from ..node.fake_daemon import FakeDaemon
 from ..node.served import PATIENCE, Client, await_that
 
 READY = Ready(forks=True, gpus=0, why="")
@@ -48,32 +48,32 @@ class Scripted:
         self.home = WorldDir.create()
         self.home.daemon_log.write_text("what the daemon said\n")
         self.client = Told(self.home, running=True)
-        self.agents = [FakeAgent(self.home)]
+        self.daemons = [FakeDaemon(self.home)]
         self._threads: list[threading.Thread] = []
         self.version = 0
         self.given_up = threading.Event()
 
     @property
-    def agent(self) -> FakeAgent:
-        return self.agents[-1]
+    def daemon(self) -> FakeDaemon:
+        return self.daemons[-1]
 
     def take(self, kind: type[Order]) -> Order:
         """The next order, which is of this kind."""
-        order = self.agent.order()
+        order = self.daemon.order()
         assert isinstance(order, kind), order
         return order
 
     def greet(self, number: int = 1, *known: Report, store: int = 0) -> Claim:
         """Say hello as a daemon, and let the client claim the world."""
-        self.agent.report(NodeHello(number, store))
-        while not isinstance(claim := self.agent.order(), Claim):
+        self.daemon.report(NodeHello(number, store))
+        while not isinstance(claim := self.daemon.order(), Claim):
             assert number == 1, claim  # it may have been connected before it said hello
         self.tell(*known, Obeyed(claim.number))
         return claim
 
     def replace(self) -> None:
         """Let another daemon take the place of the present one."""
-        self.agents.append(FakeAgent(self.home))
+        self.daemons.append(FakeDaemon(self.home))
 
     def tell(self, *reports: Report) -> None:
         """Report, and wait until the client has done all that comes of it."""
@@ -85,7 +85,7 @@ class Scripted:
             else:
                 said += rows
         for report in said:
-            self.agent.report(report)
+            self.daemon.report(report)
         await_that(lambda: self.client.done >= before + len(said), "it does not hear")
 
     def later(self, work: Callable[[], object]) -> queue.Queue[object]:
@@ -107,8 +107,8 @@ class Scripted:
         return self.later(lambda: self.client.start(key, "engine", ["--x"], **wishes))
 
     def close(self) -> None:
-        for agent in self.agents:
-            agent.close()
+        for daemon in self.daemons:
+            daemon.close()
         self.client.release()
         for thread in self._threads:
             thread.join(PATIENCE)

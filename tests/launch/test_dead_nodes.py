@@ -13,7 +13,7 @@ from nbcomm.launch.dead_nodes import await_end
 
 
 class Server:
-    """A fork server whose machine can be reached, or not."""
+    """A daemon whose machine can be reached, or not."""
 
     def __init__(self, *, reached: bool) -> None:
         self.reached = reached

@@ -131,7 +131,7 @@ def test_a_shutdown_is_repeated_to_the_next_daemon(scripted: Scripted) -> None:
     done = scripted.later(lambda: scripted.client.shutdown(timeout=PATIENCE))
     first = scripted.take(Shutdown)
     scripted.replace()
-    scripted.agent.report(NodeHello(2, 0))
+    scripted.daemon.report(NodeHello(2, 0))
     assert isinstance(scripted.take(Claim), Claim)
     assert scripted.take(Shutdown) == first
     scripted.home.remove()

@@ -1,4 +1,4 @@
-"""The link, alone: real sockets and keys, with a fake agent and fake ranks at the other ends."""
+"""The link, alone: real sockets and keys, with a fake daemon and fake ranks at the other ends."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import LinkInfo
 
-from ..node.fake_agent import PATIENCE, FakeAgent, Peer
+from ..node.fake_daemon import PATIENCE, FakeDaemon, Peer
 from ..node.ranks import FakeRank
 
 Heard = tuple[int, FromRank, list[bytes]]
 
 
 class World:
-    """A link in a home of its own, what it received, and its fake agents."""
+    """A link in a home of its own, what it received, and its fake daemons."""
 
     def __init__(self) -> None:
         self.home = WorldDir.create()
@@ -64,21 +64,21 @@ class World:
         self.reports: queue.Queue[Report] = queue.Queue()
         self.link = Link(self.home, self.reports.put)
         self.link.deliver_to(self.receive)
-        self.agents: list[FakeAgent] = []
+        self.daemons: list[FakeDaemon] = []
         self.ranks: list[FakeRank] = []
 
     def receive(self, rank: int, message: FromRank, frames: Any) -> None:
         self.received.put((rank, message, [bytes(frame) for frame in frames]))
 
-    def join(self, **keys: bytes) -> FakeAgent:
-        """Another agent connects."""
-        self.agents.append(FakeAgent(self.home, **keys))
-        return self.agents[-1]
+    def join(self, **keys: bytes) -> FakeDaemon:
+        """Another daemon connects."""
+        self.daemons.append(FakeDaemon(self.home, **keys))
+        return self.daemons[-1]
 
     @property
-    def agent(self) -> FakeAgent:
+    def daemon(self) -> FakeDaemon:
         """The one that connected last."""
-        return self.agents[-1] if self.agents else self.join()
+        return self.daemons[-1] if self.daemons else self.join()
 
     def greeted(self, rank: int, incarnation: int = 0) -> FakeRank:
         """A fake rank that the link knows."""
@@ -111,8 +111,8 @@ class World:
         self.link.deliver_to(self.receive)
 
     def close(self) -> None:
-        for agent in self.agents:
-            agent.close()
+        for daemon in self.daemons:
+            daemon.close()
         for rank in self.ranks:
             rank.wire.close()
         self.link.close()
@@ -335,10 +335,10 @@ def test_garbage_from_within_is_dropped_and_the_link_lives(world: World, frames:
     rank.stream.out.add(frames)
     rank.pass_on()
     rank.put(encode(rank.stream.header()), frames)
-    world.agent.send(*(frames or [b""]))
+    world.daemon.send(*(frames or [b""]))
     rank.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
     assert isinstance(world.next()[1], StatusReply)
-    world.agent.report(Obeyed(5))
+    world.daemon.report(Obeyed(5))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(5)
 
 
@@ -364,7 +364,7 @@ def test_a_part_that_is_none_harms_nobody(world: World, sizes: list[int]) -> Non
 def test_a_rank_is_its_key_whatever_it_calls_itself(world: World, name: bytes) -> None:
     """It cannot speak as another one, or as a node, nor does it get what is for these."""
     first, second = world.greeted(0), world.greeted(1)
-    world.agent.report(Obeyed(0))
+    world.daemon.report(Obeyed(0))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(0)
     liar = Peer(second.info, name=name.replace(b"rank0-1", first.info.name.encode()))
     header = encode(first.stream.header())
@@ -379,7 +379,7 @@ def test_a_rank_is_its_key_whatever_it_calls_itself(world: World, name: bytes) -
     world.link.send([0], Pull(1, ["x"]))
     world.link.order(Look(1))
     assert first.hear()[0] == Pull(1, ["x"])
-    assert world.agent.order() == Look(1)
+    assert world.daemon.order() == Look(1)
     liar.close()
 
 
@@ -422,7 +422,7 @@ def test_a_process_that_nobody_wants_is_not_let_in_and_one_that_is_in_is_not_hea
 
 
 def test_a_name_is_bound_to_its_key(world: World) -> None:
-    """Another node's agent, which may connect, cannot speak as this one."""
+    """Another node's daemon, which may connect, cannot speak as this one."""
     public, secret = zmq.curve_keypair()
     second: queue.Queue[Report] = queue.Queue()
     world.link.add(1, public.decode(), second.put)
@@ -432,7 +432,7 @@ def test_a_name_is_bound_to_its_key(world: World) -> None:
     other.report(Obeyed(2))
     assert second.get(timeout=PATIENCE / 1000) == Obeyed(2)
     assert world.link.heard() == heard
-    world.agents.pop().close()
+    world.daemons.pop().close()
     friend = world.greeted(1)  # and nothing was heard before this
     friend.say(Done(1))
     assert world.next()[:2] == (1, Done(1))
@@ -456,17 +456,17 @@ def test_callbacks_that_fail_do_not_end_the_link(capsys: pytest.CaptureFixture[s
 
     link = Link(home, report)
     link.deliver_to(receive)
-    agent = FakeAgent(home)
+    daemon = FakeDaemon(home)
     try:
         rank = FakeRank(0, link, home.read_link())
         rank.meet()
         rank.say(Done(1))
         assert [heard.get(timeout=PATIENCE / 1000) for _ in range(2)][1:] == [Done(1)]
         for n in (1, 2, 3):
-            agent.report(Obeyed(n))
+            daemon.report(Obeyed(n))
         assert [heard.get(timeout=PATIENCE / 1000) for _ in range(3)] == [*map(Obeyed, (1, 2, 3))]
     finally:
-        agent.close()
+        daemon.close()
         rank.wire.close()
         link.close()
         home.remove()
@@ -478,17 +478,17 @@ def test_callbacks_that_fail_do_not_end_the_link(capsys: pytest.CaptureFixture[s
 # ── orders and reports ──────────────────────────────────────────────────────────────────────────────
 
 
-def test_orders_reach_the_agent_and_its_reports_the_callback(world: World) -> None:
-    world.agent.report(Obeyed(1))
+def test_orders_reach_the_daemon_and_its_reports_the_callback(world: World) -> None:
+    world.daemon.report(Obeyed(1))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(1)
     for order in (Claim(1, 2, 3.0), Look(4)):
         world.link.order(order)
-        assert world.agent.order() == order
-    world.agent.report(Obeyed(4))
+        assert world.daemon.order() == order
+    world.daemon.report(Obeyed(4))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(4)
 
 
-def test_without_an_agent_orders_are_lost(world: World) -> None:
+def test_without_a_daemon_orders_are_lost(world: World) -> None:
     plain, lost = world.link._post, threading.Event()
 
     def sending(*args: Any) -> None:
@@ -497,16 +497,16 @@ def test_without_an_agent_orders_are_lost(world: World) -> None:
 
     world.link._post = sending  # type: ignore[method-assign]
     world.link.order(Look(1))
-    assert lost.wait(PATIENCE / 1000)  # or the agent might be there before the link's thread has its turn
-    world.agent.report(Obeyed(1))
+    assert lost.wait(PATIENCE / 1000)  # or the daemon might be there before the link's thread has its turn
+    world.daemon.report(Obeyed(1))
     world.reports.get(timeout=PATIENCE / 1000)
     world.link.order(Look(2))
-    assert world.agent.order() == Look(2)
+    assert world.daemon.order() == Look(2)
 
 
-def test_it_is_known_when_the_agent_was_heard_last(world: World) -> None:
+def test_it_is_known_when_the_daemon_was_heard_last(world: World) -> None:
     before = world.link.heard()
-    world.agent.report(Obeyed(1))
+    world.daemon.report(Obeyed(1))
     world.reports.get(timeout=PATIENCE / 1000)
     assert before < world.link.heard() <= time.monotonic()
 
@@ -539,7 +539,7 @@ def test_by_a_poll_a_rank_learns_what_was_heard_of_it_what_is_acknowledged_and_w
 def test_that_a_rank_has_ended_is_heard_behind_what_it_has_said(world: World) -> None:
     rank = world.greeted(0)
     seen: list[object] = []
-    world.agent.report(Obeyed(1))
+    world.daemon.report(Obeyed(1))
     world.reports.get(timeout=PATIENCE / 1000)
     stuck, held = threading.Event(), threading.Event()
 
@@ -552,10 +552,10 @@ def test_that_a_rank_has_ended_is_heard_behind_what_it_has_said(world: World) ->
 
     world.link._nodes[0].report = report
     world.link.deliver_to(lambda _, message, __: seen.append(message))
-    world.agent.report(Obeyed(2))
+    world.daemon.report(Obeyed(2))
     assert stuck.wait(PATIENCE / 1000)
     ended = Processes(1, [Exited(rank.start, "rank 0", 1000, 1)])
-    world.agent.report(ended)
+    world.daemon.report(ended)
     for number in range(20):
         rank.say(Done(number))
     time.sleep(0.3)  # until the system has brought all: the link reads it in one turn
@@ -709,7 +709,7 @@ def test_after_a_break_both_send_again_what_the_other_lacks(world: World) -> Non
     rank.reconnect()
     rank.hello()
     assert [rank.hear()[0] for _ in range(2)] == [Pull(n, ["x"]) for n in (2, 3)]
-    while not rank.take():  # a slow link has sent both by the new agent, before it greeted
+    while not rank.take():  # a slow link has sent both by the new daemon, before it greeted
         pass
     assert [world.said() for _ in range(2)] == [Done(11), Done(12)]
 
@@ -795,7 +795,7 @@ def test_until_somebody_wants_them_messages_stay_with_their_ranks(world: World) 
     world.link.deliver_to(None)
     for n in range(3):
         rank.say(Done(n))
-    world.agent.report(Obeyed(1))
+    world.daemon.report(Obeyed(1))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(1), "reports are for another one"
     assert world.received.empty()
     world.link.deliver_to(world.receive)
@@ -805,15 +805,15 @@ def test_until_somebody_wants_them_messages_stay_with_their_ranks(world: World) 
     assert [world.said() for _ in range(3)] == [Done(n) for n in range(3)]
 
 
-# ── agents, and the end ─────────────────────────────────────────────────────────────────────────────
+# ── daemons, and the end ─────────────────────────────────────────────────────────────────────────────
 
 
-def test_an_agent_that_was_replaced_takes_over_its_name(world: World) -> None:
+def test_a_daemon_that_was_replaced_takes_over_its_name(world: World) -> None:
     for _ in range(2):
         world.join().report(Obeyed(1))
         world.reports.get(timeout=PATIENCE / 1000)
     world.link.order(Look(1))
-    assert world.agent.order() == Look(1)
+    assert world.daemon.order() == Look(1)
 
 
 def test_the_keys_are_kept_for_the_next_notebook(world: World) -> None:
@@ -831,14 +831,14 @@ def test_the_keys_are_kept_for_the_next_notebook(world: World) -> None:
 def test_closing_sends_what_waits_and_ends_thread_and_socket() -> None:
     world = World()
     rank = world.greeted(0)
-    world.agent.report(Obeyed(1))
+    world.daemon.report(Obeyed(1))
     world.reports.get(timeout=PATIENCE / 1000)
     world.link.send([0], StatusRequest())
     world.link.order(Look(1))
     thread = world.link._thread
     world.link.close()
     assert rank.receive()[1] == StatusRequest()
-    assert world.agent.order() == Look(1)
+    assert world.daemon.order() == Look(1)
     assert not thread.is_alive()
     assert not world.link._keys.is_alive()
     assert world.link._router.closed
@@ -876,14 +876,14 @@ class Second:
         server = world.home.read_link().server_public
         self.info = LinkInfo(self.address, server, public, secret, name_of(1))
         self.introduce()
-        self.agent = self.join()
+        self.daemon = self.join()
 
     def introduce(self) -> None:
         self.world.link.add(1, self.info.client_public, self.reports.put)
 
-    def join(self) -> FakeAgent:
-        self.world.agents.append(FakeAgent(self.world.home, self.info))
-        return self.world.agents[-1]
+    def join(self) -> FakeDaemon:
+        self.world.daemons.append(FakeDaemon(self.world.home, self.info))
+        return self.world.daemons[-1]
 
 
 @pytest.fixture
@@ -911,19 +911,19 @@ def test_ranks_anywhere_speak_for_themselves(two: tuple[World, FakeRank, Second,
 
 def test_orders_and_reports_are_of_one_node(two: tuple[World, FakeRank, Second, FakeRank]) -> None:
     world, _, second, _ = two
-    first = world.agents[0]
+    first = world.daemons[0]
     first.report(Obeyed(0))
     assert world.reports.get(timeout=PATIENCE / 1000) == Obeyed(0)
     heard = world.link.heard()
-    second.agent.report(Obeyed(1))
+    second.daemon.report(Obeyed(1))
     assert second.reports.get(timeout=PATIENCE / 1000) == Obeyed(1)
     world.link.order(Look(1), node=1)
-    assert second.agent.order() == Look(1)
+    assert second.daemon.order() == Look(1)
     assert world.link.heard(1) > heard == world.link.heard()
     world.link.order(Look(2))
     assert first.order() == Look(2)
     assert world.reports.empty()
-    assert second.agent.silent()
+    assert second.daemon.silent()
 
 
 def test_the_next_notebook_listens_where_the_last_one_did(two: tuple[World, FakeRank, Second, FakeRank]) -> None:

@@ -84,9 +84,9 @@ def test_who_fails_over_another_daemon_does_not_keep_the_client_from_it(
 
 
 def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted: Scripted) -> None:
-    scripted.agent.report(NodeHello(1, 0))
+    scripted.daemon.report(NodeHello(1, 0))
     first = scripted.take(Claim)
-    scripted.agent.report(NodeHello(2, 0))
+    scripted.daemon.report(NodeHello(2, 0))
     second = scripted.take(Claim)
     scripted.tell(Obeyed(first.number))
     with pytest.raises(StartError, match=r"The node of this world did not answer within 0\.1 s\."):
@@ -98,7 +98,7 @@ def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted
 def test_it_is_ready_when_the_zygote_is_and_the_world_is_claimed(scripted: Scripted) -> None:
     with pytest.raises(StartError, match=r"did not start within 0\.1 s\. Its log ends:\nwhat the daemon said"):
         scripted.client.wait_ready(0.1)
-    scripted.agent.report(NodeHello(1, 0))
+    scripted.daemon.report(NodeHello(1, 0))
     claim = scripted.take(Claim)
     scripted.tell(READY)
     with pytest.raises(StartError, match=r"did not start within 0\.1 s"):
@@ -143,7 +143,7 @@ def test_a_start_that_fails_is_told_in_words(scripted: Scripted) -> None:
 def test_orders_that_are_not_answered_are_given_to_the_next_daemon_and_no_others(scripted: Scripted) -> None:
     scripted.greet(1, READY)
     started, tail = scripted.start(), scripted.later(lambda: scripted.client.log_tail("rank 3", 7))
-    orders = {type(order): order for order in (scripted.agent.order(), scripted.agent.order())}
+    orders = {type(order): order for order in (scripted.daemon.order(), scripted.daemon.order())}
     scripted.tell(LogTail(orders[ReadLog].number, "the end"))  # type: ignore[union-attr]
     assert tail.get(timeout=PATIENCE) == "the end"
     scripted.replace()
@@ -155,7 +155,7 @@ def test_orders_that_are_not_answered_are_given_to_the_next_daemon_and_no_others
     scripted.replace()
     scripted.greet(3, READY)
     scripted.client.signal("rank 0", signal.SIGTERM)
-    assert isinstance(scripted.agent.order(), Signal), "all others are answered"
+    assert isinstance(scripted.daemon.order(), Signal), "all others are answered"
 
 
 def test_a_start_is_given_up_at_once_and_killed_if_it_comes_nevertheless(scripted: Scripted) -> None:
@@ -216,7 +216,7 @@ def test_a_process_that_has_ended_is_forgotten_when_it_is_not_wanted_any_more(sc
     assert isinstance(kill, Signal)
     assert kill.start == 5, "the node knows that this one has ended"
     scripted.client.link.order(Look(77))
-    assert scripted.agent.order() == Look(77), "no order before it"
+    assert scripted.daemon.order() == Look(77), "no order before it"
 
 
 def test_a_start_that_takes_too_long_is_given_up(scripted: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,7 +318,7 @@ def test_signals_go_to_the_present_process_while_it_lives(scripted: Scripted) ->
     scripted.client.signal("rank 0", signal.SIGINT)
     scripted.client.signal("rank 1", signal.SIGINT)
     scripted.later(lambda: scripted.client.wait_for_ends(0.1))
-    assert isinstance(scripted.agent.order(), Look), "there was none to signal"
+    assert isinstance(scripted.daemon.order(), Look), "there was none to signal"
 
 
 def test_who_waits_for_ends_is_told_those_that_come_before_the_answer(scripted: Scripted) -> None:

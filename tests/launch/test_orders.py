@@ -16,7 +16,7 @@ PATIENCE = 60.0
 
 
 class Played:
-    """Orders, and what was sent; ``answers`` says what the agent answers at once."""
+    """Orders, and what was sent; ``answers`` says what the daemon answers at once."""
 
     def __init__(self, answers: bool = True) -> None:
         self.sent: list[Order] = []
@@ -59,7 +59,7 @@ def test_an_order_is_open_until_it_is_answered() -> None:
 
 
 @pytest.mark.parametrize("over", [lambda: True, lambda: False])
-def test_who_has_waited_long_enough_gets_no_answer_and_no_other_agent_the_order(over: Callable[[], bool]) -> None:
+def test_who_has_waited_long_enough_gets_no_answer_and_no_other_daemon_the_order(over: Callable[[], bool]) -> None:
     played = Played(answers=False)
     timeout = PATIENCE if over() else 0.01
     assert played.orders.ask(Look(7), timeout, over) is None

@@ -18,7 +18,7 @@ from nbcomm.protocol.nodes import rank_name
 from nbcomm.protocol.streams import Header, Outgoing, RankStream
 from nbcomm.world_info import LinkInfo
 
-from .fake_agent import Peer
+from .fake_daemon import Peer
 
 _starts = itertools.count(1)
 

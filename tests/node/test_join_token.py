@@ -107,7 +107,7 @@ def test_what_is_no_token_is_said(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "token"
     path.write_bytes(line)
     path.chmod(0o600)
-    with pytest.raises(StartError, match="This is no ticket of a world"):
+    with pytest.raises(StartError, match="This is no join token of a world"):
         read(os.fspath(path))
     with pytest.raises(StartError, match="cannot be read: No such file"):
         read(os.fspath(tmp_path / "nothing"))
@@ -178,7 +178,7 @@ def test_without_a_token_it_says_so(notebook: Notebook) -> None:
     program = begin()
     out, err = program.communicate(b"", timeout=PATIENCE)
     assert (program.returncode, out) == (1, b"")
-    assert err.decode().startswith("This is no ticket of a world: ")
+    assert err.decode().startswith("This is no join token of a world: ")
 
 
 @contextmanager

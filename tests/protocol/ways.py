@@ -1,4 +1,4 @@
-"""A notebook, three ranks and an agent, in a way between them that breaks: what is sent arrives once, and in order.
+"""A notebook, three ranks and a daemon, in a way between them that breaks: what is sent arrives once, and in order.
 
 The machine is played with the streams alone (`test_streams`), and with the classes that use them.
 """
@@ -30,7 +30,7 @@ def may_hear(owed: list[int], heard: list[int], dropped: set[int]) -> list[int]:
 
 
 class Message(NamedTuple):
-    """What is under way; a report of the agent has no header. ``behind``: so many were said before it."""
+    """What is under way; a report of the daemon has no header. ``behind``: so many were said before it."""
 
     rank: int
     what: str
@@ -48,7 +48,7 @@ class Notebook:
     Attributes:
         sent: what was said to each process that it has met, by incarnation; so is ``heard``.
         to: what was said to the present process of each rank, or to its first if there is none yet.
-        incarnations: the present processes, as the agent tells.
+        incarnations: the present processes, as the daemon tells.
     """
 
     def __init__(self, session_id: int, process: Callable[[int], Process]) -> None:
@@ -92,7 +92,7 @@ class Notebook:
     def hear(self, message: Message) -> None:
         rank, header = message.rank, message.header
         if header is None:
-            self._hear_agent(rank, message.what, message.text)
+            self._hear_daemon(rank, message.what, message.text)
             return
         stream = self.streams[rank]
         if message.what.startswith("hello"):
@@ -122,8 +122,8 @@ class Notebook:
         assert heard == may_hear(owed, heard, process.dropped)[: len(heard)]  # in order, once, and only what is for it
         assert heard[-1:] >= [n for n in owed if n <= behind and n not in process.dropped][-1:]
 
-    def _hear_agent(self, rank: int, what: str, incarnation: int) -> None:
-        if what == "agent":
+    def _hear_daemon(self, rank: int, what: str, incarnation: int) -> None:
+        if what == "daemon":
             self._notifications += [(each, "greet, say hello") for each in RANKS]
         elif what == "started":
             self.incarnations[rank] = incarnation
@@ -265,7 +265,7 @@ SOME = st.sets(st.sampled_from(RANKS), min_size=1)
 
 
 class Ways(RuleBasedStateMachine):
-    """A notebook, three ranks and an agent that loses, repeats and delays; all of them may be replaced at any time.
+    """A notebook, three ranks and a daemon that loses, repeats and delays; all of them may be replaced at any time.
 
     Attributes:
         breaks: whether they are replaced, and connections break; else single messages are lost or come again.
@@ -365,7 +365,7 @@ class Ways(RuleBasedStateMachine):
 
     def _make_link(self) -> None:
         self._link = deque(), deque()
-        self._report(Message(-1, "agent"))
+        self._report(Message(-1, "daemon"))
         for rank, process in self._ranks.items():
             self._report(Message(rank, "started", text=process.incarnation))
             if not process.lives:
@@ -457,7 +457,7 @@ class Ways(RuleBasedStateMachine):
 
     @precondition(lambda self: self.breaks)
     @rule()
-    def agent_dies(self) -> None:
+    def daemon_dies(self) -> None:
         self.connections_break(set(RANKS), link=True)
 
     @precondition(lambda self: self.breaks)
@@ -504,9 +504,9 @@ class Ways(RuleBasedStateMachine):
 
     @precondition(lambda self: self.breaks)
     @rule()
-    def nothing_breaks_after_the_agent(self) -> None:
+    def nothing_breaks_after_the_daemon(self) -> None:
         """After a break, no question is needed."""
-        self.agent_dies()
+        self.daemon_dies()
         self._come_to_rest()
         self._all_is_heard()
 

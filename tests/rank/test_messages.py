@@ -212,7 +212,7 @@ def test_before_a_greeting_a_notification_shows_what_waits() -> None:
 
 @pytest.mark.parametrize(("away", "all_of_it"), [(4.9, True), (5.0, False)])
 def test_output_is_kept_for_a_notebook_that_is_away_for_a_moment(away: float, *, all_of_it: bool) -> None:
-    """An agent that dies is replaced: the notebook is there all the time."""
+    """A daemon that dies is replaced: the notebook is there all the time."""
     rank = Rank(Outgoing(10, gap))
     rank.meet()
     rank.leaving()
@@ -382,13 +382,13 @@ class RealNotebook(Notebook):
 
     def hear(self, message: Message) -> None:
         if message.header is None:
-            self._hear_agent(message.rank, message.what, message.text)
+            self._hear_daemon(message.rank, message.what, message.text)
         else:
             name = rank_name(message.rank, self._starts.get(message.header.incarnation, 0))
             self.link.router.come.append([name.encode(), encode(message.header), *message.text])
             self.link._take_arrived()
 
-    def _hear_agent(self, rank: int, what: str, incarnation: int) -> None:
+    def _hear_daemon(self, rank: int, what: str, incarnation: int) -> None:
         if what == "started":
             self.incarnations[rank] = incarnation
             self._starts[incarnation] = incarnation
@@ -396,7 +396,7 @@ class RealNotebook(Notebook):
             name = rank_name(rank, incarnation)
             self.link._note_route(name, name.encode())  # in truth it speaks first, on a connection of its own
             self.link.meet([rank])
-        elif what == "agent":
+        elif what == "daemon":
             pass
         elif self.incarnations.get(rank) == incarnation:
             del self.incarnations[rank]

@@ -111,7 +111,7 @@ if rank == 1:
 """
 
 
-def test_an_agent_does_not_wait_for_a_request_that_is_slow_to_settle(four: Notebook, tmp_path: Path) -> None:
+def test_a_daemon_does_not_wait_for_a_request_that_is_slow_to_settle(four: Notebook, tmp_path: Path) -> None:
     go = tmp_path / "go"
     cell = four.submit(SETTLING.format(go=str(go)).strip())
     try:

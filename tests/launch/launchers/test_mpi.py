@@ -82,7 +82,7 @@ def test_each_program_takes_the_token_of_its_number(tmp_path: Path, monkeypatch:
     assert {stat.S_IMODE(path.stat().st_mode) for path in folder.iterdir()} == {0o600}
     for name in ("OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"):
         monkeypatch.delenv(name, raising=False)
-    with pytest.raises(StartError, match=r"Which ticket of .* is this program's"):
+    with pytest.raises(StartError, match=r"Which join token of .* is this program's"):
         read(str(folder))
     for number in (0, 1):
         monkeypatch.setenv("PMI_RANK", str(number))

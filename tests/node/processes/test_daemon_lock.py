@@ -25,7 +25,7 @@ from nbcomm.node.processes.daemon_lock import DaemonLock
 lock = DaemonLock(Path(sys.argv[1]))
 getattr(lock, sys.argv[2])()
 if sys.argv[3:] and os.fork() == 0:
-    lock.close()  # as each fork of a fork server
+    lock.close()  # as each fork of a zygote
 os.write(1, f"{os.getpid()}\\n".encode())  # at once: its fork writes, too
 time.sleep(600)
 """

@@ -1,4 +1,4 @@
-"""What a fork server imports before it forks."""
+"""What a zygote imports before it forks."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from nbcomm.notebook.shell import extension
 
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch) -> Iterator[InteractiveShell]:
-    """A shell, which is gone afterwards: other tests are about a Python without one. No fork server warms up."""
+    """A shell, which is gone afterwards: other tests are about a Python without one. No seed warms up."""
     monkeypatch.setattr(client, "hold", lambda: None)
     yield InteractiveShell.instance()
     extension.unload()

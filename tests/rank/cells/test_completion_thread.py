@@ -131,7 +131,7 @@ def test_what_never_ends_is_ended(stubborn: bool) -> None:
         assert time.monotonic() < deadline
         clock.now += 3
         assistant.look()
-        time.sleep(0.01)  # the agent looks a few times a second
+        time.sleep(0.01)  # the daemon looks a few times a second
     number, answer = 1, IntrospectReply(1, {})
     while not answer.content:  # the end may come a moment late, and cost an answer
         assert time.monotonic() < deadline

@@ -1,4 +1,4 @@
-"""What a rank asks. The agent and the notebook behind it are played here."""
+"""What a rank asks. The daemon and the notebook behind it are played here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ PATIENCE = 30.0
 
 
 class Person:
-    """Plays the agent and whoever types: each question takes the next of these answers."""
+    """Plays the daemon and whoever types: each question takes the next of these answers."""
 
     def __init__(self, folder: Path) -> None:
         self.capture = Capture({name: folder / name for name in ("stdout", "stderr")})

@@ -329,7 +329,7 @@ while True:
 
 @pytest.fixture
 def serving(path: Path) -> Iterator[Callable[[], subprocess.Popen[bytes]]]:
-    """Let a process serve the store, as a node's agent does, which may be killed."""
+    """Let a process serve the store, as a node's daemon does, which may be killed."""
     with ExitStack() as ends:
 
         def serve() -> subprocess.Popen[bytes]:

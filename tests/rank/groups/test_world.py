@@ -193,13 +193,13 @@ def test_a_forming_that_waits_for_what_is_under_way_holds_nobody_who_aborts(worl
         usual, module.PATIENCE = module.PATIENCE, 20.0
         handle = comm.lanes.begin("slow", slow, issues=False)
         assert begun.wait(30)  # what has not begun is refused, and not waited for
-        agent = threading.Thread(target=abort)
-        agent.start()
+        daemon = threading.Thread(target=abort)
+        daemon.start()
         try:
             here.form(ranks.form_order(comm.rank, 2, folder, generation + 1))
         finally:
             module.PATIENCE = usual
-        agent.join()
+        daemon.join()
         return noted, comm.all_reduce(1)
 
     world = worlds[2]

@@ -1,4 +1,4 @@
-"""A fake agent for a notebook's end of the link: it says what the test wants. So does any other end with a key."""
+"""A fake daemon for a notebook's end of the link: it says what the test wants. So does any other end with a key."""
 
 from __future__ import annotations
 
@@ -63,8 +63,8 @@ class Peer:
             self.context.term()
 
 
-class FakeAgent(Peer):
-    """Speaks to the link as a node's agent does."""
+class FakeDaemon(Peer):
+    """Speaks to the link as a node's daemon does."""
 
     def __init__(self, home: WorldDir, info: LinkInfo | None = None, **keys: bytes) -> None:
         super().__init__(info or home.read_link(), **keys)
