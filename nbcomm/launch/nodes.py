@@ -417,7 +417,7 @@ class Nodes:
         take_all(
             *(node.leave for node in joined),
             *(node.close for node in joined),
-            self._tunnels.close,
+            partial(self._tunnels.close, removes=False),
             self.head.release,
         )
 
@@ -430,7 +430,7 @@ class Nodes:
             partial(self.head.end, _END),
             lambda: take_all(*(thread.join for thread in ending)),
             *(node.close for node in joined),
-            self._tunnels.close,
+            partial(self._tunnels.close, removes=True),
             self._forget_programs,
             self._cancel_job,
             self.head.finish,

@@ -40,7 +40,7 @@ def dealer(context: zmq.Context[zmq.Socket[bytes]], server: str, info: LinkInfo)
     made.setsockopt(zmq.SNDTIMEO, 0)
     made.setsockopt(zmq.RCVHWM, 0)
     made.setsockopt(zmq.RECONNECT_IVL, 50)
-    made.setsockopt(zmq.RECONNECT_IVL_MAX, 1000)
+    made.setsockopt(zmq.RECONNECT_IVL_MAX, 250)
     return made
 
 

@@ -52,7 +52,7 @@ def test_a_world_that_has_ended_cannot_be_taken(tmp_path: Path) -> None:
         Head(WorldDir(tmp_path / "nowhere"), running=True)
 
 
-def test_one_that_cannot_start_its_fork_server_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_that_cannot_start_its_zygote_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise BlockingIOError("no process is left")
 

@@ -171,7 +171,7 @@ def test_kill_of_the_kernel(notebook: Notebook) -> None:
     traces.wait_gone(3 + 50)
 
 
-def test_kill_of_the_fork_server_then_stop(notebook: Notebook) -> None:
+def test_kill_of_the_zygote_then_stop(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     traces.processes[0].kill()
     assert notebook.run("%%distributed\n1").text == "[0-2] 1\n", "the ranks live on"
@@ -182,7 +182,7 @@ def test_kill_of_the_fork_server_then_stop(notebook: Notebook) -> None:
     traces.wait_gone(60)
 
 
-def test_kill_of_the_fork_server_and_the_kernel(notebook: Notebook) -> None:
+def test_kill_of_the_zygote_and_the_kernel(notebook: Notebook) -> None:
     traces = _Traces(notebook)
     traces.processes[0].kill()
     os.kill(notebook.pid, signal.SIGKILL)

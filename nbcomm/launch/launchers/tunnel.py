@@ -15,6 +15,7 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 from ...errors import StartError
 from ...faults import take_all
@@ -27,8 +28,8 @@ _OPTIONS = ("-o", "ExitOnForwardFailure=yes")
 _TIMEOUT = 30.0
 """Seconds in which the socket must be there."""
 
-_GRACE = 1.0
-"""Seconds that an ssh has to end by itself."""
+_GRACE, _LAST = 1.0, 5.0
+"""Seconds that an ssh has to end by itself, and that the last one has to remove the socket."""
 
 _TICK, _PAUSE, _LONGEST = 0.1, 0.5, 10.0
 """Seconds between two looks; between two tries, more and more, up to the last."""
@@ -63,6 +64,7 @@ class Tunnel:
         self._process: subprocess.Popen[bytes] | None = None
         self._ends = 0
         self._closed = threading.Event()
+        self._removes = False
         self._keeper: threading.Thread | None = None
 
     def begin(self) -> None:
@@ -87,13 +89,19 @@ class Tunnel:
             if self._closed.wait(_TICK):
                 raise StartError(f"The tunnel from {self._ssh[-1]} is not wanted any more.")
 
-    def _there(self, *words: str) -> bool:
-        """Run a command on the host; return whether it went well. Whoever closes the tunnel does not wait for it."""
+    def _there(self, *words: str, timeout: float = _TIMEOUT, last: bool = False) -> bool:
+        """Run a command on the host; return whether it went well.
+
+        Args:
+            words: of the command.
+            timeout: seconds until it is given up.
+            last: it belongs to the end; others are given up when the tunnel is closed.
+        """
         none = subprocess.DEVNULL
         process = subprocess.Popen([*self._ssh, shlex.join(words)], stdin=none, stdout=none, stderr=none)  # noqa: S603
-        deadline = time.monotonic() + _TIMEOUT
+        deadline = time.monotonic() + timeout
         try:
-            while process.poll() is None and time.monotonic() < deadline and not self._closed.is_set():
+            while process.poll() is None and time.monotonic() < deadline and (last or not self._closed.is_set()):
                 with suppress(subprocess.TimeoutExpired):
                     process.wait(_TICK)
             return process.returncode == 0
@@ -118,16 +126,23 @@ class Tunnel:
             self._ends += 1
             pause = _PAUSE if time.monotonic() - began > _LONGEST else min(_LONGEST, pause * 2)
             self._closed.wait(pause)
+        if self._removes:
+            self._there("rm", "-f", self._path, timeout=_LAST, last=True)
 
-    def end(self) -> None:
-        """Let it end, and do not wait for that."""
+    def end(self, *, removes: bool) -> None:
+        """Let it end, and do not wait for that.
+
+        Args:
+            removes: whether its socket there goes, too. The node's program removes that as it ends, but it may never
+                have begun. A world that goes on may have another notebook by now, whose tunnel this is.
+        """
+        self._removes = removes
         self._closed.set()
         if self._process is not None:
             self._process.terminate()
 
     def close(self) -> None:
-        """Close it; what its socket has left there goes with the node's program."""
-        self._closed.set()
+        """Wait until it has ended, after `end`."""
         began = time.monotonic()
         while self._keeper is not None and self._keeper.is_alive():
             if self._process is not None:  # or the next one, which may just have been started
@@ -166,7 +181,7 @@ class Tunnels:
             for opened in [pool.submit(tunnel.open) for tunnel in tunnels]:
                 opened.result()
         except BaseException:  # ■, too
-            self.close()
+            self.close(removes=True)
             raise
         finally:
             pool.shutdown(wait=False)
@@ -181,7 +196,7 @@ class Tunnels:
         self._all += tunnels
         return tunnels
 
-    def close(self) -> None:
-        """Close them all."""
+    def close(self, *, removes: bool) -> None:
+        """Close them all; ``removes`` is that of `Tunnel.end`."""
         closing, self._all = self._all, []
-        take_all(*(tunnel.end for tunnel in closing), *(tunnel.close for tunnel in closing))
+        take_all(*(partial(tunnel.end, removes=removes) for tunnel in closing), *(tunnel.close for tunnel in closing))
