@@ -8,10 +8,11 @@ is cut off: the notebook may come back within the lease.
 from __future__ import annotations
 
 import os
+import select
 import signal
+import socket
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from typing import Any
@@ -20,6 +21,7 @@ from ..errors import StartError
 from ..world_dir import WorldDir
 from . import join_token
 from .fence import fence
+from .peers import Probe
 from .processes.children import written_down
 from .processes.daemon_lock import DaemonLock
 from .start import last_words, start_daemon
@@ -28,6 +30,9 @@ _TICK = 0.25
 
 _TIMEOUT = 0.5
 """Seconds without a daemon after which another one is started: one that was replaced is killed by the next one."""
+
+_SILENCE, _PAUSE = 5.0, 1.0
+"""Seconds after which a daemon that does not answer is replaced: somebody has stopped it. And between two questions."""
 
 
 class NodeProgram:
@@ -43,8 +48,10 @@ class NodeProgram:
         self._home = home
         self._way_back = home.read_link().socket
         self._lock = DaemonLock(home.daemon_lock)
-        self._told_to_end = threading.Event()
+        self._probe = Probe(home.daemon_socket, _SILENCE, _PAUSE)
+        self._told_to_end = False
         self._daemon: subprocess.Popen[bytes] | None = None
+        self._wake, self._woken = socket.socketpair()
 
     def serve(self) -> int:
         """Serve until nothing of the world is left on this node; what a daemon said is shown if it has failed.
@@ -52,21 +59,27 @@ class NodeProgram:
         Returns:
             The exit status of the last daemon.
         """
+        for end in (self._wake, self._woken):
+            end.setblocking(False)  # noqa: FBT003 - positional only
+        signal.set_wakeup_fd(self._wake.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it is only cut off
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # it ends a pause
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, self._end)
         with self._home.daemon_log.open("a+b") as log:
             while True:
                 folder = os.path.expanduser("~")  # noqa: PTH111 - pathlib's raises where there is none
-                self._daemon = start_daemon(self._home, log, folder)
-                if self._told_to_end.is_set():  # just before it was there
-                    self._daemon.terminate()
-                status = self._daemon.wait()
-                if status:
+                self._daemon = daemon = start_daemon(self._home, log, folder)
+                if self._told_to_end:  # just before it was there
+                    daemon.terminate()
+                while daemon.poll() is None and not self._probe.is_stuck():
+                    self._sleep()
+                if daemon.returncode:
                     with suppress(OSError):  # whoever listened is cut off
                         print(last_words(log), file=sys.stderr, flush=True)  # noqa: T201 - the program's output
-                if not self._await_others():
+                if not self._needs_another():
                     break
+            status = daemon.wait()
         if not written_down(self._home):
             self._home.remove()  # it was ended before it could do that
         if self._way_back:
@@ -74,8 +87,8 @@ class NodeProgram:
                 os.unlink(self._way_back)  # noqa: PTH108 - sshd leaves the sockets of its tunnels behind
         return status if status >= 0 else 128 - status
 
-    def _await_others(self) -> bool:
-        """Wait for what a daemon that was killed has left: another one may take over its ranks, or tell their ends.
+    def _needs_another(self) -> bool:
+        """Wait for what a daemon has left that was killed, or is stuck: the next one takes over its ranks.
 
         Returns:
             Whether nobody else has started one.
@@ -84,20 +97,29 @@ class NodeProgram:
         served = time.monotonic()
         with suppress(FileNotFoundError):  # the directory is removed just now
             while self._home.path.exists():
-                is_served = bool(self._lock.holder())
-                if not is_served and not others:
+                holder = self._lock.holder()
+                if not holder and not others:
                     return False
-                served = time.monotonic() if is_served else served
-                if self._told_to_end.wait(_TICK):
+                if self._told_to_end:
                     fence(self._home)
                     return False
+                if holder and self._probe.is_stuck():
+                    self._probe.close()  # what it knows is of that one
+                    return True
+                served = time.monotonic() if holder else served
                 if time.monotonic() - served > _TIMEOUT:
                     return True
+                self._sleep()
         return False
+
+    def _sleep(self) -> None:
+        """Wait for a signal, or for the next look."""
+        if select.select([self._woken], [], [], _TICK)[0]:
+            self._woken.recv(4096)
 
     def _end(self, *_: Any) -> None:
         """Let the daemon end the world on this node."""
-        self._told_to_end.set()
+        self._told_to_end = True
         if self._daemon is not None:
             self._daemon.terminate()
 

@@ -1,11 +1,13 @@
-"""Sockets: one that listens in a directory, who is at the other end of one, and the route to another machine."""
+"""Sockets: one that listens in a directory, who is at its other end and whether it answers, and routes to machines."""
 
 from __future__ import annotations
 
 import os
+import select
 import socket
 import struct
 import sys
+import time
 from pathlib import Path
 
 from ..world_dir import FULL
@@ -67,6 +69,53 @@ def listener_at(path: Path, kind: int = socket.SOCK_STREAM) -> int:
             return pid_of(probe)
         except OSError:
             return 0
+
+
+class Probe:
+    """Sees whether who listens at a Unix socket, and speaks to all who connect, has stopped to do so.
+
+    Args:
+        path: of the socket.
+        timeout: seconds without a word after which it has.
+        pause: seconds between an answer and the next question.
+    """
+
+    def __init__(self, path: Path, timeout: float, pause: float) -> None:
+        self._path = path
+        self._timeout, self._pause = timeout, pause
+        self._connection: socket.socket | None = None
+        self._asked = self._next = 0.0
+
+    def is_stuck(self) -> bool:
+        """Return whether it has answered nothing for so long; who does not listen is not stuck. This does not wait."""
+        now = time.monotonic()
+        if not self._asked and now < self._next:
+            return False
+        self._asked = self._asked or now
+        if self._is_answered():
+            self.close()
+            self._next = now + self._pause
+        return bool(self._asked) and now - self._asked > self._timeout
+
+    def _is_answered(self) -> bool:
+        """Return whether the question that is open is answered, or nobody is there."""
+        if self._connection is None:
+            connection = socket.socket(socket.AF_UNIX)
+            connection.setblocking(False)  # noqa: FBT003 - positional only
+            try:
+                connection.connect(os.fspath(self._path))
+            except OSError as error:
+                connection.close()
+                return not isinstance(error, BlockingIOError)  # as many wait there as can
+            self._connection = connection
+        return bool(select.select([self._connection], [], [], 0)[0])
+
+    def close(self) -> None:
+        """Ask no more; `is_stuck` asks anew."""
+        self._asked = 0.0
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
 
 
 def on_the_route_to(host: str) -> str:

@@ -213,6 +213,37 @@ def test_it_starts_another_daemon_where_ranks_live_whose_daemon_was_killed(
     assert not home_of(notebook).path.exists()
 
 
+def test_a_daemon_that_was_stopped_is_replaced_and_ended(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quickly(monkeypatch, tmp_path)
+    program = joined(notebook)
+    (daemon,) = psutil.Process(program.pid).children()
+    with left_behind(home_of(notebook)) as rank:
+        daemon.suspend()
+        notebook.reports(NodeHello)
+        await_that(lambda: has_ended(daemon), "the next one has not ended it")
+        assert program.poll() is None
+        assert rank.poll() is None
+        program.terminate()
+        program.communicate(timeout=PATIENCE)
+        rank.wait(PATIENCE)
+    assert not home_of(notebook).path.exists()
+
+
+def test_one_that_was_stopped_keeps_nobody_from_ending(
+    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    quickly(monkeypatch, tmp_path)
+    program = joined(notebook)
+    (daemon,) = psutil.Process(program.pid).children()
+    daemon.suspend()
+    program.terminate()
+    program.communicate(timeout=PATIENCE)
+    assert has_ended(daemon)
+    assert not home_of(notebook).path.exists()
+
+
 def test_who_has_lost_its_daemon_ends_what_is_left_when_it_is_told_to(
     notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

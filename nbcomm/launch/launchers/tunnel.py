@@ -114,6 +114,8 @@ class Tunnel:
         pause = _PAUSE
         while not self._closed.is_set():
             self._there("rm", "-f", self._path)  # sshd leaves it behind, and does not listen at one that is there
+            if self._closed.is_set():
+                break
             began = time.monotonic()
             self._process = process = subprocess.Popen(  # noqa: S603 - our own words
                 self._command,
