@@ -81,6 +81,14 @@ class Rendezvous:
             node.served.serve(self._order(node, meeting, generation))
         self._told = {node.number: node.served.address for node in meeting}
 
+    def is_whole(self, generation: int) -> bool:
+        """Return whether each node serves a generation where its ranks were told: seen before each cell, so quickly."""
+        for node in self._nodes:
+            served = node.served
+            if node.lost or served.generation != generation or served.address != self._told.get(node.number):
+                return False
+        return True
+
     def serve_again(self, generation: int) -> bool:
         """Let other daemons serve a generation where the last ones did; do not wait for it. Any thread may call this.
 

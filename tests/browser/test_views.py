@@ -104,7 +104,9 @@ def view(book: Notebook, cell: int) -> Any:
 def point(book: Notebook, cell: int) -> None:
     """Bring the controls by the pointer: it comes over the output."""
     book.cell(cell).locator(".jp-Cell-outputArea").hover(position={"x": 90, "y": 8})
-    assert is_in_sight(book, cell)
+    # The output may just be drawn anew: the browser notices a moment later that the pointer is over the new one.
+    tray = book.cell(cell).locator(".tray").element_handle()
+    book.page.wait_for_function("el => getComputedStyle(el).opacity === '1'", arg=tray)
 
 
 def is_in_sight(book: Notebook, cell: int) -> bool:

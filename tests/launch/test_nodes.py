@@ -212,7 +212,7 @@ def test_a_fault_in_one_step_of_the_end_leaves_no_process(
     its = getattr(importlib.import_module(".".join(["nbcomm.launch", *path])), kind)
     plain = getattr(its, method)
 
-    def fail_first(*args: Any) -> Any:
+    def fail_first(*args: Any, **_: Any) -> Any:
         monkeypatch.setattr(its, method, plain)
         if method == "end":  # the thread of one node fails when all is done
             plain(*args)

@@ -232,7 +232,7 @@ class Generations:
             StateError: a rank could not form them; they stay stale.
         """
         self._lost = False
-        if not self.due:
+        if not (self.due or self._nodes.rendezvous.is_whole(self.number)):
             self.look_for_store()
         if self.due and self._rank_table.living:
             self.stale = True
