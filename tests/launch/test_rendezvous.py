@@ -133,6 +133,23 @@ def test_the_next_daemon_gets_the_same_table_for_the_same_place(which: int) -> N
     assert nodes.rendezvous.generation == 1
 
 
+def test_it_is_seen_quickly_that_nothing_is_missing() -> None:
+    nodes = Nodes(2)
+    assert not nodes.rendezvous.is_whole(1)
+    nodes.rendezvous.serve(1)
+    assert nodes.rendezvous.is_whole(1)
+    assert not nodes.rendezvous.is_whole(2)
+    nodes.all[1].lost = "does not answer"
+    assert not nodes.rendezvous.is_whole(1)
+    nodes.all[1].lost = ""
+    nodes.all[1].replace_daemon()
+    assert not nodes.rendezvous.is_whole(1)
+    assert nodes.rendezvous.serve_again(1)
+    assert nodes.rendezvous.is_whole(1)
+    nodes.all[1].served.meet(NodeHello(3, 1, "tcp://10.0.0.1:7"))
+    assert not nodes.rendezvous.is_whole(1), "its ranks were told another address"
+
+
 def test_an_order_that_is_under_way_is_not_given_once_more() -> None:
     nodes = Nodes(2)
     nodes.rendezvous.serve(1)

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import signal
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -16,7 +17,6 @@ import psutil
 import pytest
 
 from nbcomm.node.peers import listener_at
-from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
 from .processes import pid_of
@@ -71,7 +71,9 @@ def test_in_a_heal(healed: Notebook, which: str, number: int, moment: float) -> 
     if cell.error is not None:  # it has said why
         assert "Error: " in cell.error_text
         healed.run("%distributed heal", 90)
-    good = healed.run("%%distributed\n(all_reduce(1), kept if rank < 3 else kept == 3 if 'kept' in globals() else True)")
+    good = healed.run(
+        "%%distributed\n(all_reduce(1), kept if rank < 3 else kept == 3 if 'kept' in globals() else True)"
+    )
     assert good.lines == ["[0] (4, 0)", "[1] (4, 1)", "[2] (4, 2)", "[3] (4, True)"]
 
 
@@ -83,18 +85,23 @@ def healed(four: Notebook) -> Notebook:
     return four
 
 
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A short TMPDIR of its own: sockets have short paths."""
+    with tempfile.TemporaryDirectory(prefix="nb", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
 @STRIKES
-def test_in_a_start(open_notebook: Open, tmp_path: Path, which: str, number: int, moment: float) -> None:
-    place = tmp_path / "t"
-    place.mkdir()
+def test_in_a_start(open_notebook: Open, place: Path, which: str, number: int, moment: float) -> None:
     notebook = open_notebook(TMPDIR=os.fspath(place))
     cell = notebook.submit("%distributed start -n 2")
     daemon = 0
 
     def serves() -> int:
         nonlocal daemon
-        for folder in place.glob("nbcomm-*/w-*"):
-            daemon = daemon or listener_at(WorldDir(folder).daemon_socket)
+        for path in place.glob("nbcomm-*/*/daemon.sock"):
+            daemon = daemon or listener_at(path)
         return daemon
 
     notebook.until(serves, 60, "no daemon begins", cell)
@@ -104,7 +111,7 @@ def test_in_a_start(open_notebook: Open, tmp_path: Path, which: str, number: int
     if cell.error is not None:  # it has said why, and nothing is left
         assert "Error: " in cell.error_text
         assert "No world is running" in notebook.run("%distributed").text
-        assert not [*place.glob("nbcomm-*/w-*")]
+        assert not [*place.glob("nbcomm-*/*/daemon*")]
         notebook.run("%distributed start -n 2", 90)
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-1] 2\n"
     notebook.run("%distributed stop")

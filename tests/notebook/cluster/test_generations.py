@@ -63,6 +63,9 @@ class Node:
         self.stores.append(generation)
         self.generation = generation
 
+    def is_whole(self, generation: int) -> bool:
+        return self.generation == generation
+
     def serve_again(self, generation: int) -> bool:
         if self.generation != generation:
             self.again.append(generation)
