@@ -45,7 +45,6 @@ _from_rank: msgspec.msgpack.Decoder[FromRank] = msgspec.msgpack.Decoder(FromRank
 _order: msgspec.msgpack.Decoder[Order] = msgspec.msgpack.Decoder(Order)
 _report: msgspec.msgpack.Decoder[Report] = msgspec.msgpack.Decoder(Report)
 _status: msgspec.msgpack.Decoder[NodeStatus] = msgspec.msgpack.Decoder(NodeStatus)
-_header: msgspec.msgpack.Decoder[Header] = msgspec.msgpack.Decoder(Header)
 _piece: msgspec.msgpack.Decoder[Piece] = msgspec.msgpack.Decoder(Piece)
 _own: msgspec.msgpack.Decoder[_Own] = msgspec.msgpack.Decoder(_Own)
 
@@ -147,11 +146,6 @@ def decode_report(frame: bytes | memoryview) -> Report:
 def decode_status(frame: bytes | memoryview) -> NodeStatus:
     """Decode the answer of a daemon to any process; raise `msgspec.DecodeError` for anything else."""
     return _decoded(_status, frame)
-
-
-def decode_header(frame: bytes | memoryview) -> Header:
-    """Decode the header of a message in a stream; raise `msgspec.DecodeError` for anything else."""
-    return _decoded(_header, frame)
 
 
 def decode_piece(frame: bytes | memoryview) -> Piece:

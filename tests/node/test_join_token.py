@@ -30,7 +30,8 @@ from .served import PATIENCE, await_that, has_ended, quickly
 
 @pytest.fixture(autouse=True)
 def apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """The nodes' directories are this test's alone."""
+    """The nodes' directories are this test's alone, and their daemons are there soon."""
+    quickly(monkeypatch, tmp_path)
     monkeypatch.setattr("tempfile.tempdir", None)
     with tempfile.TemporaryDirectory(prefix="n", dir="/tmp") as folder:
         monkeypatch.setenv("TMPDIR", folder)
@@ -142,8 +143,14 @@ def home_of(notebook: Notebook) -> WorldDir:
     return WorldDir(Path(os.environ["TMPDIR"]) / f"nbcomm-{os.getuid()}" / f"w-{notebook.token().link.name}")
 
 
-def test_it_joins_and_ends_with_the_world(notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    quickly(monkeypatch, tmp_path)
+def told_to_end(program: subprocess.Popen[bytes], notebook: Notebook, number: int = signal.SIGTERM) -> None:
+    """See that it ends, and its directory with it."""
+    program.send_signal(number)
+    program.communicate(timeout=PATIENCE)
+    assert not home_of(notebook).path.exists()
+
+
+def test_it_joins_and_ends_with_the_world(notebook: Notebook) -> None:
     program = joined(notebook)
     assert home_of(notebook).path.exists()
     notebook.order(Shutdown(2))
@@ -153,19 +160,13 @@ def test_it_joins_and_ends_with_the_world(notebook: Notebook, monkeypatch: pytes
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_who_is_told_to_end_ends_the_world_on_its_node(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, number: signal.Signals
-) -> None:
-    quickly(monkeypatch, tmp_path)
+def test_who_is_told_to_end_ends_the_world_on_its_node(notebook: Notebook, number: signal.Signals) -> None:
     program = joined(notebook)
     program.send_signal(signal.SIGHUP)  # whoever has started it is cut off
-    program.send_signal(number)
-    program.communicate(timeout=PATIENCE)
-    assert not home_of(notebook).path.exists()
+    told_to_end(program, notebook, number)
 
 
-def test_a_node_that_cannot_start_says_why(notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    quickly(monkeypatch, tmp_path)
+def test_a_node_that_cannot_start_says_why(notebook: Notebook, tmp_path: Path) -> None:
     (tmp_path / "stubs" / "quick_engine.py").write_text("raise SystemError('no engine on purpose')")
     program = begin()
     _, err = program.communicate(notebook.token().written(), timeout=PATIENCE)
@@ -194,11 +195,8 @@ def left_behind(home: WorldDir) -> Iterator[subprocess.Popen[bytes]]:
             rank.kill()
 
 
-def test_it_starts_another_daemon_where_ranks_live_whose_daemon_was_killed(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_it_starts_another_daemon_where_ranks_live_whose_daemon_was_killed(notebook: Notebook) -> None:
     """A scheduler ends all that the program has started when it ends."""
-    quickly(monkeypatch, tmp_path)
     program = joined(notebook)
     (daemon,) = psutil.Process(program.pid).children()
     with left_behind(home_of(notebook)) as rank:
@@ -207,16 +205,11 @@ def test_it_starts_another_daemon_where_ranks_live_whose_daemon_was_killed(
         assert program.poll() is None
         assert psutil.Process(program.pid).children() != [daemon]
         assert rank.poll() is None
-        program.terminate()
-        program.communicate(timeout=PATIENCE)
+        told_to_end(program, notebook)
         rank.wait(PATIENCE)
-    assert not home_of(notebook).path.exists()
 
 
-def test_a_daemon_that_was_stopped_is_replaced_and_ended(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    quickly(monkeypatch, tmp_path)
+def test_a_daemon_that_was_stopped_is_replaced_and_ended(notebook: Notebook) -> None:
     program = joined(notebook)
     (daemon,) = psutil.Process(program.pid).children()
     with left_behind(home_of(notebook)) as rank:
@@ -225,35 +218,23 @@ def test_a_daemon_that_was_stopped_is_replaced_and_ended(
         await_that(lambda: has_ended(daemon), "the next one has not ended it")
         assert program.poll() is None
         assert rank.poll() is None
-        program.terminate()
-        program.communicate(timeout=PATIENCE)
+        told_to_end(program, notebook)
         rank.wait(PATIENCE)
-    assert not home_of(notebook).path.exists()
 
 
-def test_one_that_was_stopped_keeps_nobody_from_ending(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    quickly(monkeypatch, tmp_path)
+def test_one_that_was_stopped_keeps_nobody_from_ending(notebook: Notebook) -> None:
     program = joined(notebook)
     (daemon,) = psutil.Process(program.pid).children()
     daemon.suspend()
-    program.terminate()
-    program.communicate(timeout=PATIENCE)
+    told_to_end(program, notebook)
     assert has_ended(daemon)
-    assert not home_of(notebook).path.exists()
 
 
-def test_who_has_lost_its_daemon_ends_what_is_left_when_it_is_told_to(
-    notebook: Notebook, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    quickly(monkeypatch, tmp_path)
+def test_who_has_lost_its_daemon_ends_what_is_left_when_it_is_told_to(notebook: Notebook) -> None:
     program = joined(notebook)
     (daemon,) = psutil.Process(program.pid).children()
     with left_behind(home_of(notebook)) as rank:
         daemon.kill()
         await_that(lambda: has_ended(daemon), "it lives on")
-        program.terminate()
-        program.communicate(timeout=PATIENCE)
+        told_to_end(program, notebook)
         rank.wait(PATIENCE)
-    assert not home_of(notebook).path.exists()

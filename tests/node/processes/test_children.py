@@ -407,12 +407,18 @@ def test_an_end_is_noted_also_where_it_cannot_be_read_what_was_not_said(
     assert "on purpose" in capsys.readouterr().err
 
 
-def test_what_a_rank_leaves_behind_is_reaped_and_never_taken_for_a_rank(kept: Kept) -> None:
-    """Its pid may be that of the next rank, so its status is kept only where a start is under way."""
+def ended_with(status: int) -> int:
+    """Return the pid of a child that has ended, and that nobody has reaped."""
     pid = os.fork()
     if not pid:
-        os._exit(3)
+        os._exit(status)
     await_that(lambda: has_ended(psutil.Process(pid)), "it lives on")
+    return pid
+
+
+def test_what_a_rank_leaves_behind_is_reaped_and_never_taken_for_a_rank(kept: Kept) -> None:
+    """Its pid may be that of the next rank, so its status is kept only where a start is under way."""
+    pid = ended_with(3)
     kept.children.reap(starting=True)
     kept.children.reap()
     kept.children.add(Started(7, "rank 7", pid))
@@ -421,10 +427,7 @@ def test_what_a_rank_leaves_behind_is_reaped_and_never_taken_for_a_rank(kept: Ke
 
 
 def test_one_that_ends_before_its_start_is_known_has_its_status(kept: Kept) -> None:
-    pid = os.fork()
-    if not pid:
-        os._exit(3)
-    await_that(lambda: has_ended(psutil.Process(pid)), "it lives on")
+    pid = ended_with(3)
     kept.children.reap(starting=True)
     kept.children.add(Started(7, "rank 7", pid))
     assert kept.await_end(7) == Exited(7, "rank 7", pid, 3)
