@@ -29,6 +29,7 @@ from ..protocol import Failed, Ready, Report, Start, Started
 from ..protocol.codec import decode_report, encode
 from ..world_dir import WorldDir
 from .processes import child, fork_signals, parenthood
+from .processes.exit_status import how_it_ended
 from .processes.warmup import prepare
 
 _LARGEST = 1 << 16
@@ -220,21 +221,27 @@ def _become(home: WorldDir, channel: socket.socket, prepared: Callable[[], Ready
 
 
 def _obey(orders: Sequence[Start], home: WorldDir, channel: socket.socket) -> None:
-    """Fork processes by a fork that ends, and wait for that."""
+    """Fork processes by a fork that ends, and wait for that; what it leaves undone has failed."""
     with suppress(OSError):  # the disk is full
         sys.stdout.flush()
         sys.stderr.flush()
     try:
         pid = os.fork()
     except OSError as error:  # too many processes, no memory
-        for order in orders:
-            channel.send(encode(Failed(order.number, str(error))))
+        _refuse(orders, str(error), channel)
         return
     if not pid:
         with child.to_the_end():
             for order in orders:
                 _fork(order, home, channel)
-    os.waitpid(pid, 0)
+    _, status = os.waitpid(pid, 0)
+    if status:  # what it has reported before is done: an answer that follows changes nothing
+        _refuse(orders, f"what was to fork it {how_it_ended(os.waitstatus_to_exitcode(status))}", channel)
+
+
+def _refuse(orders: Sequence[Start], why: str, channel: socket.socket) -> None:
+    for order in orders:
+        channel.send(encode(Failed(order.number, why)))
 
 
 def _fork(order: Start, home: WorldDir, channel: socket.socket) -> None:

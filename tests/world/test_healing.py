@@ -284,33 +284,36 @@ def test_ipyparallels_client_reaches_a_rank_that_was_replaced(prepared: Notebook
 FORKS = (
     "nbcomm.node.processes.child",
     """
-import errno, os
+import errno, os, sys
 
 def lie(module):
     fork, plan = os.fork, os.environ["FORKS"]
 
     def by_plan():
-        try:
+        letters = {"_obey": "m", "_fork": "xe."}.get(sys._getframe(1).f_code.co_name, "")
+        first = ""
+        if letters and os.path.exists(plan):
             with open(plan, "r+") as file:
-                first, rest = file.read(1), file.read()
-                file.seek(0)
-                file.truncate()
-                file.write(rest)
-        except FileNotFoundError:
-            first = ""
+                planned = file.read()
+                if planned[:1] and planned[0] in letters:
+                    first = planned[0]
+                    file.seek(0)
+                    file.truncate()
+                    file.write(planned[1:])
         if first == "x":
             raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN))
         pid = fork()
-        if pid == 0 and first == "e":
+        if pid == 0 and first in ("e", "m"):
             os._exit(3)
         return pid
 
     os.fork = by_plan
 """,
 )
-"""A node whose forks a file plans, a letter a fork: x, it fails; e, what it makes ends; else it is well.
+"""A node whose forks of ranks a file plans, a letter a fork: x, it fails; e, what it makes ends; else it is well.
 
-The zygote is the first fork of a node; the first one of each order ends when it has forked what was ordered.
+m is the fork in between, which forks what was ordered and ends: it ends at once. How many ranks one has to fork depends
+on how many orders have come by then, so one that is well has no letter.
 """
 
 
@@ -332,16 +335,17 @@ def three(plan: Path, open_notebook: Callable[..., Notebook]) -> Notebook:
 @pytest.mark.parametrize(
     ("forks", "dead", "sentence"),
     [
-        (".x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
+        ("x", [1], r"Rank 1 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks kept"),
         pytest.param(
-            "..x",
+            ".x",
             [1, 2],
             r"Rank 2 could not be started: [Errno 11] Resource temporarily unavailable. The other ranks",
             marks=pytest.mark.nightly,
         ),
-        pytest.param(".e", [1], "Rank 1 ended with exit code 3 while it started.", marks=pytest.mark.nightly),
+        pytest.param("e", [1], "Rank 1 ended with exit code 3 while it started.", marks=pytest.mark.nightly),
+        ("m", [1], "Rank 1 could not be started: what was to fork it ended with exit code 3. The other ranks kept"),
     ],
-    ids=["fork", "second-fork", "start"],
+    ids=["fork", "second-fork", "start", "forker"],
 )
 def test_a_heal_that_fails_harms_nobody_and_can_be_repeated(
     three: Notebook, plan: Path, forks: str, dead: list[int], sentence: str
@@ -367,7 +371,7 @@ def test_a_start_whose_fork_fails_says_so_and_can_be_repeated(
     plan: Path, open_notebook: Callable[..., Notebook]
 ) -> None:
     notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan), NBCOMM_WARM="0")
-    plan.write_text("..x")
+    plan.write_text("x")
     failed = notebook.run("%distributed start -n 2", fails=True).error_text
     assert re.search(r"Rank [01] could not be started: \[Errno 11\] Resource temporarily unavailable\.$", failed.flat)
     notebook.run("%distributed start -n 2")
@@ -379,7 +383,7 @@ def test_a_start_names_all_ranks_that_died_and_can_be_repeated(
 ) -> None:
     notebook = open_notebook(**lies.told(plan.with_name("lies"), FORKS), FORKS=str(plan), NBCOMM_WARM="0")
     notebook.run("from nbcomm.notebook.cluster import readiness\nreadiness._MOMENT = 5.0")
-    plan.write_text("..ee")  # as above
+    plan.write_text("ee")
     failed = notebook.run("%distributed start -n 3", fails=True).error_text
     assert re.search(
         r"Ranks [0-9,-]+ ended with exit code 3 while they started. The log of rank [01] ends:", failed.flat
