@@ -22,7 +22,9 @@ SIZES = (1, 4, 16)
 
 _TRIVIAL = "x = 1"
 _CELL = f"%%distributed\n{_TRIVIAL}"
+_LEAST = "_ = world.cell()"
 _HERE = f"import sys; sys.path.insert(0, {str(Path(__file__).parents[1])!r}); from bench import stamps\n"
+_FLOOR = f"{_HERE}import contextlib; from bench.floor import floor; held = contextlib.ExitStack()\n"
 _SERVES = re.compile(r"nbcomm\.(?:node|rank|launch)|ipcontroller")
 
 
@@ -30,9 +32,12 @@ class Cost:
     """What was measured of one world.
 
     Attributes:
-        plain, floor, cell: seconds of the plain kernel's cell, of the floor, and of a cell on the ranks.
+        floor: seconds of the floor's round trip, one after the other.
+        plain, least, cell: seconds of the plain kernel's cell, of one that makes the floor's round trip, and of a cell
+            on the ranks, in turns.
         stages: the median of each stage of `stamps.WAY`, and of the one behind it, in seconds.
         rank, notebook, others: processor seconds of one cell: of one rank, of the kernel, of all other processes.
+        least_rank: those of one of the floor's ranks, in a kernel.
     """
 
     def __init__(self, n: int, rounds: int) -> None:
@@ -40,19 +45,31 @@ class Cost:
             for _ in range(rounds):
                 least.cell()
             self.floor = statistics.median(least.cell() for _ in range(4 * rounds))
-        with kernel(n) as (_, run):
+        with kernel(0) as (_, other), kernel(n) as (_, run):
+            begun = f"{_FLOOR}world = held.enter_context(floor({n})); print(*(f'pid {{pid}}' for pid in world.pids))"
+            least_pids = [int(pid) for pid in _printed(other, begun)]
             for _ in range(rounds):
                 run(_CELL)
+                other(_LEAST)
             plain = _cell_and_pid(run)
-            self.plain, self.cell = interleaved(2 * rounds, lambda: run(_TRIVIAL), lambda: run(_CELL))
+            before = sum(map(_spent, least_pids))
+            self.plain, self.least, self.cell = interleaved(
+                2 * rounds, lambda: run(_TRIVIAL), lambda: other(_LEAST), lambda: run(_CELL)
+            )
+            self.least_rank = (sum(map(_spent, least_pids)) - before) / (2 * rounds * n)
             pids = [int(pid) for pid in _printed(run, "%%distributed --by-rank\nimport os; print('pid', os.getpid())")]
             self.rank, self.notebook, self.others = _processor_time(plain, pids, run, 8 * rounds)
             self.stages = _stages(n, run, 4 * rounds)
 
     @property
     def ratio(self) -> float:
-        """The cell, in parts of what it cannot be below: the plain kernel's cell and the floor."""
+        """The cell, in parts of the plain kernel's cell and the floor, each measured by itself."""
         return self.cell / (self.plain + self.floor)
+
+    @property
+    def least_ratio(self) -> float:
+        """The cell, in parts of what it cannot be below: one that makes the floor's round trip in a kernel."""
+        return self.cell / self.least
 
 
 def _cell_and_pid(run: Callable[[str], list[str]]) -> int:
@@ -131,8 +148,10 @@ def print_breakdown(*, quick: bool) -> None:
         [
             ("a plain cell of the kernel", [cost.plain for cost in costs]),
             ("floor: sockets, threads, run_cell", [cost.floor for cost in costs]),
+            ("a kernel's cell that makes that round trip", [cost.least for cost in costs]),
             ("a cell on the ranks", [cost.cell for cost in costs]),
             ("  in parts of plain + floor", [cost.ratio / 1e3 for cost in costs]),
+            ("  in parts of the floor in a kernel", [cost.least_ratio / 1e3 for cost in costs]),
         ],
     )
     _print(
@@ -140,6 +159,7 @@ def print_breakdown(*, quick: bool) -> None:
         ["" for _ in sizes],
         [
             ("each rank", [cost.rank for cost in costs]),
+            ("each rank of the floor, in a kernel", [cost.least_rank for cost in costs]),
             ("the notebook, beside a plain cell", [cost.notebook for cost in costs]),
             ("all other processes together", [cost.others for cost in costs]),
         ],

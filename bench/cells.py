@@ -20,7 +20,11 @@ _FLOOD = "for i in range(20_000): print({what}, i)"
 
 @contextmanager
 def kernel(n: int) -> Iterator[tuple[BlockingKernelClient, Callable[[str], list[str]]]]:
-    """A kernel with n ranks: its client, and a function that runs a cell and returns the text that it streamed."""
+    """A kernel with n ranks, or with nothing of nbcomm for 0.
+
+    Yields:
+        Its client, and a function that runs a cell and returns the text that it streamed.
+    """
     manager = KernelManager(shutdown_wait_time=30.0)  # one that is killed leaves its world behind
     client: BlockingKernelClient | None = None
     with tempfile.TemporaryDirectory() as folder:
@@ -29,8 +33,9 @@ def kernel(n: int) -> Iterator[tuple[BlockingKernelClient, Callable[[str], list[
             client = manager.blocking_client()
             client.start_channels()
             client.wait_for_ready(timeout=None)
-            _run(client, "%load_ext nbcomm")
-            _run(client, f"%distributed start -n {n}")
+            if n:
+                _run(client, "%load_ext nbcomm")
+                _run(client, f"%distributed start -n {n}")
             yield client, lambda code: _run(client, code)
         except BaseException:
             if manager.has_kernel:
