@@ -88,5 +88,6 @@ def test_the_breakdown_prints_each_part_of_a_cell() -> None:
     done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=True)
     figures = dict(re.findall(r"^  (\S.*?) +([\d.]+)$", done.stdout, re.MULTILINE))
     parts = {point.stage for point in stamps.WAY}
-    assert {*parts, stamps.BEHIND, "each rank", "each rank of the floor, in a kernel", "a cell on the ranks"} <= figures.keys()
+    rows = {"each rank", "each rank of the floor, in a kernel", "a cell on the ranks"}
+    assert {*parts, stamps.BEHIND, *rows} <= figures.keys()
     assert all(float(figures[part]) > 0 for part in parts), figures  # every point was passed
