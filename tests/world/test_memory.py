@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from nbcomm.rank_spec import capital, named, parse
 
 from .notebook import Notebook
 
@@ -46,10 +49,15 @@ def test_a_rank_that_takes_all_memory_is_ended_and_its_cause_is_named(group: Pat
         notebook.run("%%distributed\nkept, hoard = rank * 10, []")
         code = "if rank == 1:\n  while True: hoard.append(b'x' * (1 << 26))\nbarrier()"
         cell = notebook.run(f"%%distributed\n{code}", fails=True)
-        assert "Rank 1 was killed by SIGKILL because memory ran out" in cell.error_text
-        assert "Rank 1 is back" in notebook.run("%distributed heal").text
+        # Where the machine is busy, the memory of the first comes back late, and the system kills another one, too.
+        said = re.search(r"Ranks? ([\d,-]+) w\w+ killed by SIGKILL because memory ran out", cell.error_text)
+        assert said is not None, cell.error_text
+        dead = parse(said[1], 3)
+        assert 1 in dead
+        healed = notebook.run("%distributed heal").text
+        assert f"{capital(named(dead))} {'is' if len(dead) == 1 else 'are'} back" in healed
         lines = notebook.run("%%distributed --no-fold\n(globals().get('kept'), all_reduce(1))").lines
-        assert lines == ["[0] (0, 3)", "[1] (None, 3)", "[2] (20, 3)"]
+        assert lines == [f"[{rank}] ({None if rank in dead else rank * 10}, 3)" for rank in range(3)]
     finally:
         notebook.close()
         for process in (group / "cgroup.procs").read_text().split():
