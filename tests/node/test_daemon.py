@@ -159,11 +159,12 @@ def test_where_forks_are_unwanted_children_are_started_plainly(light: Served) ->
 def test_what_cannot_be_started_is_refused_in_words(
     light: Served, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(daemon_process, "to_start_in", lambda _: "/nowhere")
-    with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
-        light.begin("lost")
-    monkeypatch.undo()
-    assert light.engine("after").is_running()
+    with monkeypatch.context() as lost:
+        lost.setattr(daemon_process, "to_start_in", lambda _: "/nowhere")
+        with pytest.raises(StartError, match=r"Lost could not be started: .*nowhere"):
+            light.begin("lost")
+    after = light.engine("after")
+    await_that(lambda: "quick_engine" in after.cmdline(), "it is another program")
 
 
 def test_a_fork_that_fails_is_refused_in_words_and_harms_nobody(served: Served) -> None:
