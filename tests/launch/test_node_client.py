@@ -634,12 +634,12 @@ def test_one_that_ends_at_once_is_not_started_without_end(served: Served, monkey
         launched.append(time.monotonic())
         served.client._launched = time.monotonic()
 
-    monkeypatch.setattr(served.client, "launch", launch)
-    began = time.monotonic()
-    while time.monotonic() - began < 4.0:
-        served.client.look()
+    with monkeypatch.context() as patch:
+        patch.setattr(served.client, "launch", launch)
+        began = time.monotonic()
+        while time.monotonic() - began < 4.0:
+            served.client.look()
     assert 1 <= len(launched) <= 3
-    monkeypatch.undo()
     served.client.replace_daemon(now=True)
     served.client.wait_claimed(PATIENCE)
 
