@@ -47,6 +47,8 @@ PASSED_ON = (
 )
 """The methods of a process group through which data moves; which of them exist depends on torch's version."""
 
+ONLY_ADDS = torch.__version__ < (2, 9)  # type: ignore[operator]  # it is no plain text
+"""Whether gloo adds in each reduce_scatter, whatever op it is told, without an error."""
 
 Undo = Callable[[], None]
 """A function that restores the previous value."""

@@ -86,7 +86,10 @@ def reset_interrupted_modules() -> None:
                 module.reducer._reset_state()
     for found in _fsdp_modules():
         with contextlib.suppress(Exception):  # only roots may be reset; torch refuses the others
-            found.reset_iter_state()
+            if hasattr(found, "reset_iter_state"):
+                found.reset_iter_state()
+            else:
+                _begin_iteration_anew(found._get_fsdp_state())
             _discard_gradients(found)
 
 
@@ -114,10 +117,63 @@ def _new_reducer(module: Any, parameters: list[Any], *rest: Any) -> None:
         module.logger._set_static_graph()
 
 
+def _begin_iteration_anew(root: Any) -> None:
+    """Do what a root's `reset_iter_state` does, which torch has from 2.13 on.
+
+    What it gathers or reduces at that moment is not waited for: the groups have been aborted.
+    """
+    if not root._is_root:
+        raise RuntimeError("It is no root.")
+    stream, shared = root._device_handle.current_stream(), root._comm_ctx
+    scattered = getattr(shared, "reduce_scatter_states", None)  # torch 2.12; before, one at most
+    alone = [] if scattered is not None else [shared.reduce_scatter_state]
+    _await_events(stream, shared.all_gather_state, *alone, *(scattered or ()))
+    shared.all_gather_state = None
+    if scattered is not None:
+        scattered.clear()
+    else:
+        shared.reduce_scatter_state = None
+    shared.post_forward_order.clear()
+    for state in root._state_ctx.all_states:
+        state._modules_to_run_forward.clear()
+        state._training_state = type(state._training_state).IDLE
+        for group in _param_groups(state):
+            _begin_group_anew(group, stream)
+    root._state_ctx.iter_forward_root = None
+    root._state_ctx.post_backward_final_callback_queued = False
+
+
+def _begin_group_anew(group: Any, stream: Any) -> None:
+    """Forget what an aborted iteration has left in a group of parameters, which are sharded again."""
+    gathered = group._all_gather_result
+    if gathered is not None and gathered.all_gather_event is not None:
+        stream.wait_event(gathered.all_gather_event)
+    if group._post_reduce_event is not None:
+        stream.wait_event(group._post_reduce_event)
+    _await_events(stream, group._all_reduce_state)
+    group._all_gather_result = group._post_reduce_event = group._all_reduce_state = None
+    group._reshard_after_forward_event = group._partial_reduce_output = None
+    group._post_forward_indices.clear()
+    group._training_state = type(group._training_state).IDLE
+    group._to_sharded()
+
+
+def _await_events(stream: Any, *kept: Any) -> None:
+    for each in kept:
+        if each is not None and each.event is not None:
+            stream.wait_event(each.event)
+
+
+def _param_groups(state: Any) -> list[Any]:
+    """Return the groups of parameters of a module that is sharded: one at most up to torch 2.11."""
+    groups = getattr(state, "_fsdp_param_groups", None)
+    return [group for group in ([state._fsdp_param_group] if groups is None else groups) if group is not None]
+
+
 def _discard_gradients(root: Any) -> None:
     """Discard gradients of an aborted backward on unsharded parameters, which no zero_grad reaches."""
     for state in root._get_fsdp_state()._state_ctx.all_states:
-        for group in state._fsdp_param_groups:
+        for group in _param_groups(state):
             for parameter in group.fsdp_params:
                 parameter.unsharded_accumulated_grad = None
                 if hasattr(parameter, "_unsharded_param"):
@@ -129,7 +185,7 @@ def _fsdp_modules() -> list[Any]:
     fsdp = sys.modules.get("torch.distributed.fsdp")
     module_type = getattr(fsdp, "FSDPModule", None)
     # fully_shard makes a subclass for each class of modules that it wraps: none means that it was never called
-    if module_type is None or not module_type.__subclasses__() or not hasattr(module_type, "reset_iter_state"):
+    if module_type is None or not module_type.__subclasses__():
         return []
     # type(), because isinstance would ask proxies, which may compute something to answer
     return [found for found in gc.get_objects() if issubclass(type(found), module_type)]

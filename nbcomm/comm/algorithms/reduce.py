@@ -20,6 +20,7 @@ import torch.distributed as dist
 from ...analysis import mismatch
 from ...errors import CollectiveError, MismatchError, OpError
 from ...rank_spec import named
+from ...torch_internals.c10d import ONLY_ADDS
 from ..transport import pytrees
 from ..transport.exchange import GroupChannel, own_error, reduce_scatter_single
 from ..transport.fusion import fused
@@ -183,7 +184,7 @@ def reduce_scatter_one(channel: GroupChannel, tensor: torch.Tensor, op: reduce_o
     """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
     rule = reduce_ops.rule(op, tensor.dtype, bitwise=channel.bitwise(tensor.device))
     length = tensor.shape[0] // channel.size
-    if rule.folded:
+    if rule.folded or (ONLY_ADDS and op.wire != dist.ReduceOp.SUM):
         return reduce_one(channel, tensor, op)[channel.me * length : (channel.me + 1) * length].clone()
     values = carried(channel, tensor, rule.wire)
     share = values.new_empty((length, *values.shape[1:]))

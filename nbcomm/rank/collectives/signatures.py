@@ -147,7 +147,8 @@ def _of(tensors: Sequence[Any]) -> tuple[Any, ...]:
 _ops: dict[int, str] = {}
 
 
-def _reduction(options: Any) -> str:
+def reduction(options: Any) -> str:
+    """Return the name of the op in a call's options: "sum"."""
     op = options.reduceOp
     key = hash(op)  # torch's hash is the kind of op; to compare ops themselves would take as long as all the rest here
     try:
@@ -166,25 +167,25 @@ def _dst(options: Any) -> str:
 
 _KEYS: dict[str, Callable[..., tuple[Any, ...]]] = {
     "_allgather_base": lambda _, given, *__: (_of([given]),),
-    "_reduce_scatter_base": lambda _, given, options, *__: (_of([given]), _reduction(options)),
+    "_reduce_scatter_base": lambda _, given, options, *__: (_of([given]), reduction(options)),
     "all_gather_single": lambda _, given, *__: (_of([given]),),
     "all_gather_single_coalesced": lambda _, given, *__: (_of(given),),
     "all_to_all_single": lambda _, given, *__: (((given.shape[1:], given.dtype),),),
     "allgather": lambda _, given, *__: (_of(given),),
     "allgather_coalesced": lambda _, given, *__: (_of(given),),
     "allgather_into_tensor_coalesced": lambda _, given, *__: (_of(given),),
-    "allreduce": lambda tensors, options, *_: (_of(tensors), _reduction(options)),
-    "allreduce_coalesced": lambda tensors, options, *_: (_of(tensors), _reduction(options)),
+    "allreduce": lambda tensors, options, *_: (_of(tensors), reduction(options)),
+    "allreduce_coalesced": lambda tensors, options, *_: (_of(tensors), reduction(options)),
     "alltoall": lambda _, given, *__: (str(given[0].dtype),),
     "alltoall_base": lambda _, given, *__: (((given.shape[1:], given.dtype),),),
     "barrier": lambda *_, **__: (),
     "broadcast": lambda tensors, options, *_: (_of(tensors), _root(options)),
     "gather": lambda _, given, options, *__: (_of(given), _dst(options)),
     "monitored_barrier": lambda *_, **__: (),
-    "reduce": lambda tensors, options, *_: (_of(tensors), _reduction(options), _dst(options)),
-    "reduce_scatter": lambda _, given, options, *__: (_of(given[0]), _reduction(options)),
-    "reduce_scatter_single": lambda _, given, options, *__: (_of([given]), _reduction(options)),
-    "reduce_scatter_single_coalesced": lambda _, given, options, *__: (_of(given), _reduction(options)),
-    "reduce_scatter_tensor_coalesced": lambda _, given, options, *__: (_of(given), _reduction(options)),
+    "reduce": lambda tensors, options, *_: (_of(tensors), reduction(options), _dst(options)),
+    "reduce_scatter": lambda _, given, options, *__: (_of(given[0]), reduction(options)),
+    "reduce_scatter_single": lambda _, given, options, *__: (_of([given]), reduction(options)),
+    "reduce_scatter_single_coalesced": lambda _, given, options, *__: (_of(given), reduction(options)),
+    "reduce_scatter_tensor_coalesced": lambda _, given, options, *__: (_of(given), reduction(options)),
     "scatter": lambda got, _, options, *__: (_of(got), _root(options)),
 }

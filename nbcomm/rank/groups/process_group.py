@@ -7,6 +7,7 @@ since Python and C++ alike can only go through here, here is where a call is ref
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, Any, cast
 
 import torch
 import torch.distributed as dist
+from torch.utils._pytree import tree_map
 
 from ...errors import CollectiveError
 from ...rank_spec import fold, named
 from ...torch_internals import process_groups
-from ...torch_internals.c10d import PASSED_ON, hash_of
+from ...torch_internals.c10d import ONLY_ADDS, PASSED_ON, hash_of
 from ..collectives import signatures
 from ..collectives.fingerprints import Pages
 from ..collectives.recorded_call import RecordedCall
@@ -171,6 +173,25 @@ class RankGroup(Calls):
         except RuntimeError:
             self._note_refused(method, args, self._log.issued + 1, None)
             raise
+
+    def _as_sum(self, method: str, args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Return the arguments of a reduce_scatter with which gloo, which only adds, does what is asked for."""
+        given, told, options = args[:3]
+        (first, *_) = told if isinstance(told, list) else [told]
+        device = (first[0] if isinstance(first, list) else first).device.type
+        op = signatures.reduction(options)
+        if op == "sum" or process_groups.devices_of(self._backend).get(device) != "gloo":
+            return args
+        if op != "avg":
+            self._note_refused(method, args, self._log.issued + 1, None)
+            raise CollectiveError(
+                f"The gloo of torch {torch.__version__} adds in {signatures.NAMES.get(method, method)}, and does not "
+                f"know the op {op!r}. Take this rank's part of what dist.all_reduce returns, call the name "
+                "reduce_scatter, or install torch 2.9 or newer."
+            )
+        summed = dist.ReduceScatterOptions()
+        summed.timeout, summed.asyncOp = options.timeout, options.asyncOp
+        return given, tree_map(lambda tensor: tensor / self.size(), told), summed, *args[3:]
 
     def _note_refused(self, method: str, args: tuple[Any, ...], seq: int, said: Fingerprint | None) -> int:
         """Write what was refused into the journal, in its place in the order: other ranks may be there.
@@ -334,6 +355,17 @@ def _passing(method: str) -> Callable[..., Any]:  # noqa: C901 - see below
     return call
 
 
+def _adding(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Make the method of a group for a reduce_scatter: see `ONLY_ADDS`."""
+
+    @functools.wraps(call)
+    def reduce_scatter(self: RankGroup, *args: Any) -> Any:
+        return call(self, *(self._as_sum(call.__name__, args) if ONLY_ADDS else args))
+
+    return reduce_scatter
+
+
 for _method in PASSED_ON:
     if _method not in {*vars(RankGroup), *vars(Calls)} and hasattr(dist.ProcessGroup, _method):
-        setattr(RankGroup, _method, _passing(_method))
+        made = _passing(_method)
+        setattr(RankGroup, _method, _adding(made) if "reduce_scatter" in _method else made)

@@ -39,6 +39,16 @@ def _await(path):
         time.sleep(0.001)
 
 
+def _begun(comm):
+    """Begin an all_reduce beside; return its handle when the other ranks can see it."""
+    before = dist.group.WORLD._get_sequence_number_for_group()
+    handle, until = comm.all_reduce(1, async_op=True), time.monotonic() + 30
+    while dist.group.WORLD._get_sequence_number_for_group() == before:
+        assert time.monotonic() < until
+        time.sleep(0.001)
+    return handle
+
+
 @pytest.mark.parametrize("what", [what for what in BAD if what != "scatter"])
 def test_the_next_call_is_the_same_on_all_ranks_whoever_comes_first(worlds, what):
     call = BAD[what]
@@ -62,8 +72,7 @@ def test_who_comes_late_is_told_what_torch_has_said_where_others_have_gone_on(wo
         path = Path(folder, "gone on")
         if comm.rank == 0:
             told = _refused(call)
-            going_on = comm.all_reduce(1, async_op=True)
-            time.sleep(0.05)
+            going_on = _begun(comm)
             path.touch()
             return told, going_on.wait(30)
         _await(path)
@@ -83,8 +92,7 @@ def test_a_call_that_is_refused_on_one_rank_alone_is_no_difference_for_who_comes
         lists = [torch.empty(2), torch.empty(2 if comm.rank else 3)]
         if comm.rank == 0:
             told = _refused(lambda: dist.all_gather(lists, torch.ones(2)))
-            going_on = comm.all_reduce(1, async_op=True)
-            time.sleep(0.05)
+            going_on = _begun(comm)
             path.touch()
             return told, going_on.wait(30)
         _await(path)
@@ -186,3 +194,40 @@ def test_arguments_that_are_none_leave_no_gap(worlds, call):
         return told, comm.all_reduce(1)
 
     assert [result[1] for result in worlds[2].run(check, call) if result[0]] == [2, 2]
+
+
+def test_where_gloo_only_adds_another_op_is_refused_and_the_names_still_have_it(worlds):
+    def check(comm):
+        from nbcomm.comm.algorithms import reduce
+        from nbcomm.rank.groups import process_group
+        from nbcomm.torch_internals.c10d import ONLY_ADDS
+
+        given, out, op = torch.arange(4.0) + comm.rank, torch.empty(2), dist.ReduceOp.MAX
+        flat = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+        process_group.ONLY_ADDS = reduce.ONLY_ADDS = True
+        try:
+            told = [
+                _refused(lambda: dist.reduce_scatter(out, list(given.split(2)), op=op)),
+                _refused(lambda: flat(out, given, op=op)),
+            ]
+            flat(out, given)
+            added = out.tolist()
+            flat(out, given, op=dist.ReduceOp.AVG)
+            dist.reduce_scatter(other := torch.empty(2), list(given.split(2)), op=dist.ReduceOp.AVG)
+            return (
+                told,
+                [added, out.tolist(), other.tolist()],
+                comm.reduce_scatter(given, "max").tolist(),
+                comm.all_reduce(1),
+            )
+        finally:
+            process_group.ONLY_ADDS = reduce.ONLY_ADDS = ONLY_ADDS
+
+    for rank, (told, added, most, next_one) in enumerate(worlds[2].run(check)):
+        assert [kind for kind, _ in told] == ["CollectiveError"] * 2, told
+        names = ("reduce_scatter", "reduce_scatter_tensor")
+        assert all(f"adds in {name}, and" in text for name, (_, text) in zip(names, told, strict=True)), told
+        start = 2 * rank
+        mean = [start + 0.5, start + 1.5]
+        assert added == [[2 * each for each in mean], mean, mean]
+        assert (most, next_one) == ([start + 1, start + 2], 2)
