@@ -18,8 +18,10 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; with each new version, look again for a
   past it. No public way; without them every call goes through it.
 * ``rendezvous._rendezvous_handlers``: a cell's `init_process_group` opens no port. No public
   way: a handler cannot be replaced.
+* ``ProcessGroupNCCL.Options``, ``eager_connect_single_device``, ``bound_device_id``: a group is connected while all its
+  members meet. `init_process_group(device_id=…)` does so only for groups that torch makes.
 * DDP's ``_ddp_init_helper``, ``reducer``: a module is reset after an abort. No public way;
-  FSDP2 has one, which is used.
+  FSDP2 has one from 2.13 on, which is used; before, its state is dropped by hand.
 * ``torch.compile``, replaced, and Dynamo's ``trace_rules.add``: compiled code may use our groups. No public way:
   `torch.compiler.disable` imports Dynamo, which is slow.
 * The caches in ``torch.distributed.tensor``, cleared: they answer for a mesh with an equal one whose groups were

@@ -25,6 +25,7 @@ from urllib.parse import parse_qsl, urlparse
 import torch
 from torch.multiprocessing.spawn import start_processes
 
+from . import nccl
 from .c10d import PLUGIN, Undo, c10d, dist, put
 from .gloo_sockets import GlooSockets
 
@@ -84,6 +85,7 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     name: str,
     members: list[int],
     ended: Callable[[], bool] = lambda: False,
+    gpu: torch.device | None = None,
 ) -> torch.distributed.ProcessGroup:
     """Make one of torch's own process groups, connected to its other members.
 
@@ -91,26 +93,26 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     aborted; gloo's wait for a connection cannot. All members have arrived by then, so only the end of one could prolong
     it: it gets only seconds, and it is left alone as soon as ``ended`` tells that nobody wants the group any more.
     (Gloo's timeout here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
+
+    NCCL makes its communicator for ``gpu`` then, too: see `nccl`.
     """
     kinds = devices_of(backend)
-    if "nccl" in kinds.values() and not dist.is_nccl_available():
-        raise RuntimeError("Distributed package doesn't have NCCL built in")  # as torch says it
+    if "nccl" in kinds.values():
+        nccl.check_built_in()
     store.set(f"here/{rank}", gloo.address() if "gloo" in kinds.values() else "")
     everyone = [f"here/{other}" for other in range(size)]
     if _patience(store) != timeout:  # else `multi_get` alone waits as long
         store.wait(everyone, timeout)
     gloo.meet(store.multi_get(everyone))
     inner = dist.ProcessGroup(store, rank, size)
+    if "nccl" in kinds.values() and gpu is not None:
+        inner.bound_device_id = gpu  # first: a backend takes it over as it is registered
     made: dict[str, Any] = {}
     for device, kind in kinds.items():
         if kind not in made:
             prefixed = dist.PrefixStore(f"{device}/", store)
             if kind == "nccl":
-                options = dist.ProcessGroupNCCL.Options()
-                options._timeout = timeout
-                options.global_ranks_in_group = members
-                options.group_name = name
-                made[kind] = dist.ProcessGroupNCCL(prefixed, rank, size, options)
+                made[kind] = nccl.make(prefixed, rank, size, name, members)
             else:
                 seconds = _CONNECT + size / 8
                 options = gloo.options(timedelta(seconds=seconds))
@@ -122,6 +124,9 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
         inner._register_backend(torch.device(device), kind_type, made[kind])
     inner._set_default_backend(getattr(dist.ProcessGroup.BackendType, ("nccl" if "nccl" in made else "gloo").upper()))
     inner._set_group_name(name)
+    if "nccl" in made and gpu is not None:
+        connect = partial(nccl.connect, made["nccl"], gpu)
+        _unless(ended, connect, nccl.CONNECT, partial(nccl.abort, made["nccl"]))
     return inner  # type: ignore[no-any-return]
 
 
@@ -163,12 +168,16 @@ _is_profiled: Callable[[], bool] = getattr(torch.autograd, "_profiler_enabled", 
 _modes: Callable[[], int] = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 1)
 
 
-def _unless(ended: Callable[[], bool], connect: Callable[[], Any], seconds: float) -> Any:
+def _unless(
+    ended: Callable[[], bool], connect: Callable[[], Any], seconds: float, undo: Callable[[], object] = lambda: None
+) -> Any:
     """Connect on another thread: this one hears signals meanwhile, and does not wait for what nobody wants.
 
-    Gloo keeps to its own limit while it connects, but not while it looks into the store where the others listen.
+    Gloo keeps to its own limit while it connects, but not while it looks into the store where the others listen. NCCL
+    has no limit; ``undo`` ends what it has made when nobody waits any more.
     """
     made: list[Any] = []
+    left: list[bool] = []
     until = time.monotonic() + seconds + _LATE
     under_way = threading.Lock()
     under_way.acquire()
@@ -180,12 +189,17 @@ def _unless(ended: Callable[[], bool], connect: Callable[[], Any], seconds: floa
             made.append(error.with_traceback(None))  # it leads to `made`: a circle that would keep gloo's threads
         finally:
             under_way.release()
+            if left:
+                undo()
 
     threading.Thread(target=work, name="nbcomm-connect", daemon=True).start()
     while not under_way.acquire(timeout=_LOOK):
-        if ended():
-            raise dist.DistNetworkError("The connection of the process group is closed: it is not wanted any more.")
-        if time.monotonic() > until:
+        if ended() or time.monotonic() > until:
+            left.append(True)
+            if under_way.acquire(blocking=False):  # it has just ended, perhaps before it could see that
+                undo()
+            if ended():
+                raise dist.DistNetworkError("The connection of the process group is closed: it is not wanted any more.")
             raise dist.DistNetworkError(f"Timed out after {seconds:g} s: a member that had come to this group is gone.")
     result = made.pop()
     if isinstance(result, BaseException):
@@ -196,11 +210,9 @@ def _unless(ended: Callable[[], bool], connect: Callable[[], Any], seconds: floa
     return result
 
 
-def abort_nccl(inner: torch.distributed.ProcessGroup, backend: str) -> None:
-    """Abort the NCCL backends of a group; any thread may call this."""
-    for device, kind in devices_of(backend).items():
-        if kind == "nccl":
-            inner._get_backend(torch.device(device)).abort()
+def on_devices(inner: torch.distributed.ProcessGroup, backend: str) -> list[Any]:
+    """Return the NCCL backends of a group."""
+    return [inner._get_backend(torch.device(device)) for device, kind in devices_of(backend).items() if kind == "nccl"]
 
 
 def meet_in(store_of: Callable[[], Any]) -> Undo:
@@ -281,6 +293,7 @@ def hand_out(
                 _strange.add(group)
             return group, store
         wanted.append(str(backend))
+        kwargs["device_id"] = None  # torch would connect NCCL a second time
         try:
             group, store = plain(size, rank, members, PLUGIN, *args, **kwargs)
         finally:

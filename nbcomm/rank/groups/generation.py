@@ -10,10 +10,11 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ... import errors
@@ -21,7 +22,7 @@ from ...analysis import mismatch
 from ...comm import Communicator, subset
 from ...protocol import Mismatch, RankPlacement
 from ...rank_spec import named
-from ...torch_internals import process_groups
+from ...torch_internals import nccl, process_groups
 from ...torch_internals.c10d import hash_of
 from ...torch_internals.gloo_sockets import GlooSockets
 from ..collectives import call_site
@@ -59,6 +60,8 @@ class Generation:
         scope: Callable[[], dict[str, Any] | None] = lambda: None,
     ) -> None:
         self.gloo = GlooSockets()
+        self.gpu = torch.device("cuda", 0)
+        self.aborts = nccl.Aborts()
         self.place: RankPlacement | None = None
         self.comm: Communicator | None = None
         self.generation = 0
@@ -125,9 +128,7 @@ class Generation:
         if self._store is not None:
             self._store.abort()
             self.gloo.shut_connections()
-        for group in self._groups:
-            with suppress(RuntimeError):  # a backend that was aborted before
-                group.abort_device()
+        self.aborts.begin(backend for group in self._groups for backend in group.on_devices)
 
     # ── what groups call: see `hub.Hub` ───────────────────────────────────────────────────────────────────
 

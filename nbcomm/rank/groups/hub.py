@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Protocol
 
+import torch
 import torch.distributed as dist
 
 from ...torch_internals.gloo_sockets import GlooSockets
@@ -22,6 +23,8 @@ class Hub(Protocol):
     record: FlightRecorder
     board: FingerprintBoard | None
     gloo: GlooSockets
+    gpu: torch.device
+    """Where NCCL works for this rank, if it does."""
     alert: bool
     """Whether `object` has something to say."""
 

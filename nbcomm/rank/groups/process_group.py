@@ -57,6 +57,8 @@ class RankGroup(Calls):
         super().__init__(hub, rank, name, members)
         self._backend = backend
         self._timeout = timeout
+        if "nccl" in backend:
+            self.bound_device_id = hub.gpu  # where torch looks which GPU a barrier, or the split of a group, is for
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._store: Any = None
@@ -99,6 +101,7 @@ class RankGroup(Calls):
             self.called,
             self.members,
             hub.ended,
+            hub.gpu,
         )
         inner = self._inner
         self._direct = process_groups.direct(inner, self._backend)
@@ -132,10 +135,10 @@ class RankGroup(Calls):
         self._inner = self._direct = None
         self._comparison.look_at(None)
 
-    def abort_device(self) -> None:
-        """Free a rank that waits on a device; for gloo that is the sockets' matter."""
-        if self._inner is not None:
-            process_groups.abort_nccl(self._inner, self._backend)
+    @property
+    def on_devices(self) -> list[Any]:
+        """What waits on a device, and not on gloo's sockets."""
+        return process_groups.on_devices(self._inner, self._backend) if self._inner is not None else []
 
     # ── every call ──────────────────────────────────────────────────────────────────────────────────
 

@@ -24,7 +24,7 @@ from ... import errors
 from ...comm import Communicator, lending
 from ...node.dealers import Outward
 from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
-from ...torch_internals import ddp_fsdp, process_groups, wait_hooks
+from ...torch_internals import ddp_fsdp, nccl, process_groups, wait_hooks
 from ...torch_internals.check import self_check
 from ...world_info import LinkInfo
 from ..clock import clock
@@ -117,6 +117,7 @@ class World(Generation):
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
+        self.gpu = nccl.device_of(place.device, place.local_rank)
         self.plain = order.plain
         if not self.plain and (why := self_check(self.gloo)):
             raise errors.SelfTestError(why)
@@ -172,8 +173,8 @@ class World(Generation):
             rank=place.rank,
             world_size=place.world_size,
             timeout=timedelta(seconds=order.timeout),
-            # Binding lets NCCL connect at once, and errors name the GPU. gloo takes no device.
-            device_id=device if device.type == "cuda" and "nccl" in place.backend else None,
+            # Binding lets NCCL connect at once, and errors name the GPU; groups of ours do so themselves.
+            device_id=device if self.plain and device.type == "cuda" and "nccl" in place.backend else None,
         )
 
     def _store_of_a_cell(self) -> Any:
@@ -239,12 +240,26 @@ class World(Generation):
         # What is still under way must end before its group is let go. That may take seconds: it is waited for without
         # the lock, which the link's thread takes. Calls are refused meanwhile, as the generation has ended.
         self.record.await_ends()
+        self._await_device()
         self.comm.lanes.end(_ANEW, PATIENCE)
         with self._lock:
             self.generation = order.generation
             self.gloo.forget()
             self._broken = None
             self.record.aborted = 0.0
+
+    def _await_device(self) -> None:
+        """Wait until NCCL has let go of the GPU.
+
+        Raises:
+            CollectiveError: it has not, and may never do so.
+        """
+        if not self.aborts.wait(nccl.PATIENCE):
+            raise errors.CollectiveError(
+                f"NCCL has not let go of {self.gpu} within {nccl.PATIENCE:g} s, so rank {self.rank} cannot form its "
+                f"groups again. Type %distributed heal {self.rank} in a cell of its own to put a new process in its "
+                "place; the other ranks keep their variables."
+            )
 
     def _form_groups_again(self, order: FormGroups) -> None:
         """Give each group a new inside: all let go of the old ones before the first is formed."""
@@ -309,6 +324,8 @@ class World(Generation):
         os.environ.setdefault("NCCL_SOCKET_IFNAME", interface)  # NCCL would take any interface but loopback
         os.environ["OMP_NUM_THREADS"] = str(place.threads)
         torch.set_num_threads(place.threads)
+        if "nccl" in place.backend:
+            os.environ.update(nccl.settings())
         if place.device.startswith("cuda"):
             torch.cuda.set_device(torch.device(place.device))
         seed_differently()

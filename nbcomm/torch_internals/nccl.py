@@ -1,0 +1,143 @@
+"""NCCL in a group of ours: connected while all members meet, ended by nobody but us, and on all ranks alike.
+
+A rank that is alone in the making of a communicator is freed by nothing: torch cannot abort what does not exist yet.
+So each group makes its communicator when its members have just met, and not at its first call. And NCCL's own time
+limits would end processes, while a rank sits at a breakpoint: here the notebook judges what hangs.
+
+Read in torch 2.8 to 2.15 (`ProcessGroupNCCL.cpp`); not run on a GPU.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+import weakref
+from collections.abc import Iterable
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import torch
+
+from .c10d import dist
+
+SETTINGS = {
+    # What has failed is cleaned up, and the process lives (CleanUpOnly).
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": "2",
+    # An error of CUDA, which is sticky, ends a thread of torch's, and not the process with its variables.
+    "TORCH_NCCL_RETHROW_CUDA_ERRORS": "0",
+    # No thread ends the process because another thread seems to be stuck.
+    "TORCH_NCCL_ENABLE_MONITORING": "0",
+    # A dump makes a rank write into the store that the others dump, too, and then hold every call for a minute.
+    "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+    "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
+    # Messages share the group's communicator, as a further one for two ranks could hang; torch would warn of that.
+    "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0",
+}
+"""Variables that torch reads as it makes a group, with what our groups need."""
+
+CONNECT = 60.0
+"""Seconds in which a communicator must be made, after all members have met; it takes one or two for eight GPUs."""
+
+PATIENCE = 30.0
+"""Seconds that NCCL gets to let go of a device."""
+
+_TICK = 0.005
+_NEVER = timedelta(days=365)
+_AGAIN = 1.0
+"""Seconds after which an abort is repeated, if one is asked for: what was being made then is there now."""
+
+
+def settings() -> dict[str, str]:
+    """Return those of `SETTINGS` that the user has not set, by whatever of their two names."""
+    return {
+        name: value
+        for name, value in SETTINGS.items()
+        if name not in os.environ and name.removeprefix("TORCH_") not in os.environ
+    }
+
+
+def check_built_in() -> None:
+    """Raise if this torch has no NCCL.
+
+    Raises:
+        RuntimeError: in torch's words.
+    """
+    if not dist.is_nccl_available():
+        raise RuntimeError("Distributed package doesn't have NCCL built in")
+
+
+def make(store: Any, rank: int, size: int, name: str, members: list[int]) -> Any:
+    """Make the NCCL backend of a group, which is not connected yet.
+
+    Args:
+        store: where its members meet.
+        rank: this rank's number in the group.
+        size: how many they are.
+        name: torch's name of the group.
+        members: their global ranks, in group order.
+
+    Raises:
+        ValueError: there is no GPU, in torch's words.
+    """
+    options = dist.ProcessGroupNCCL.Options()
+    options._timeout = _NEVER
+    options.global_ranks_in_group = members
+    options.group_name = name
+    return dist.ProcessGroupNCCL(store, rank, size, options)
+
+
+def connect(backend: Any, gpu: torch.device) -> None:
+    """Make the communicator of a backend for its GPU, with all members; this may never return."""
+    backend.eager_connect_single_device(gpu)
+
+
+def abort(backend: Any) -> None:
+    """Abort a backend; this may never return."""
+    with suppress(RuntimeError):  # it was aborted before
+        backend.abort()
+
+
+class Aborts:
+    """The ends of NCCL backends, each on a thread of its own.
+
+    One after the other they could wait for each other: an abort may wait for all that the device does, and that is
+    what another group hangs in. And whoever asks for them must not wait, because an abort may never return.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun: weakref.WeakKeyDictionary[Any, tuple[threading.Thread, float]] = weakref.WeakKeyDictionary()
+
+    def begin(self, backends: Iterable[Any]) -> None:
+        """Begin to abort backends; one that is being aborted, or was just now, is left alone. Any thread."""
+        with self._lock:
+            now = time.monotonic()
+            for backend in backends:
+                thread, at = self._begun.get(backend, (None, 0.0))
+                if thread is None or (not thread.is_alive() and now - at > _AGAIN):
+                    thread = threading.Thread(target=abort, args=(backend,), name="nbcomm-abort", daemon=True)
+                    self._begun[backend] = thread, now
+                    thread.start()
+
+    def wait(self, timeout: float) -> bool:
+        """Wait until all that have begun have ended; return whether they have. Any thread; ■ ends it."""
+        with self._lock:
+            threads = [thread for thread, _ in self._begun.values()]
+        deadline = time.monotonic() + timeout
+        while any(thread.is_alive() for thread in threads):
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(_TICK)
+        return True
+
+
+def device_of(place: str, local_rank: int) -> torch.device:
+    """Return the GPU that a rank's groups are bound to.
+
+    Args:
+        place: the rank's device: "cuda:1", or "cpu".
+        local_rank: its number on its node, which is torch's own choice.
+    """
+    return torch.device(place) if place.startswith("cuda:") else torch.device("cuda", local_rank)

@@ -1,0 +1,89 @@
+"""What NCCL needs around it, without NCCL."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+import torch
+import torch.distributed as dist
+
+from nbcomm.torch_internals import nccl, process_groups
+
+
+class _Backend:
+    """One whose abort waits until it is let go."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.calls = 0
+        self.go = threading.Event()
+        self._error = error
+
+    def abort(self) -> None:
+        self.calls += 1
+        self.go.wait(30)
+        if self._error is not None:
+            raise self._error
+
+
+def _until(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def test_what_the_user_has_set_is_left_alone_by_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in nccl.SETTINGS:
+        for one in (name, name.removeprefix("TORCH_")):
+            monkeypatch.delenv(one, raising=False)
+    assert nccl.settings() == nccl.SETTINGS
+    monkeypatch.setenv("TORCH_NCCL_ENABLE_MONITORING", "1")
+    monkeypatch.setenv("NCCL_ASYNC_ERROR_HANDLING", "3")
+    left = {"TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"}
+    assert nccl.settings() == {name: value for name, value in nccl.SETTINGS.items() if name not in left}
+
+
+def test_a_group_is_bound_to_its_ranks_gpu() -> None:
+    assert nccl.device_of("cuda:3", 0) == torch.device("cuda", 3)
+    assert nccl.device_of("cpu", 2) == torch.device("cuda", 2)
+
+
+def test_aborts_go_on_beside_each_other_and_are_repeated_only_when_they_have_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nccl, "_AGAIN", 0.0)
+    aborts, slow, failing = nccl.Aborts(), _Backend(), _Backend(RuntimeError("it was aborted before"))
+    failing.go.set()
+    aborts.begin([slow, failing])
+    _until(lambda: slow.calls == 1 and failing.calls == 1)
+    assert not aborts.wait(0.05)
+    _until(lambda: sum(thread.name == "nbcomm-abort" for thread in threading.enumerate()) == 1)
+    aborts.begin([slow, failing])
+    _until(lambda: failing.calls == 2)
+    assert slow.calls == 1
+    slow.go.set()
+    assert aborts.wait(30)
+
+
+def test_one_that_has_just_been_aborted_is_left_alone() -> None:
+    aborts, backend = nccl.Aborts(), _Backend()
+    backend.go.set()
+    aborts.begin([backend])
+    assert aborts.wait(30)
+    aborts.begin([backend])
+    assert aborts.wait(30)
+    assert backend.calls == 1
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["not wanted", "out of time"])
+def test_what_is_there_only_when_nobody_waits_for_it_is_undone(ended: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(process_groups, "_LATE", 0.0)
+    go, undone = threading.Event(), threading.Event()
+    with pytest.raises(dist.DistNetworkError, match="not wanted" if ended else "Timed out"):
+        process_groups._unless(lambda: ended, lambda: go.wait(30), 0.05, undone.set)
+    assert not undone.is_set()
+    go.set()
+    assert undone.wait(30)
