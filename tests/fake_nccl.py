@@ -31,10 +31,12 @@ class FakeNccl(dist.ProcessGroupGloo):
     Attributes:
         made: all that this process has made, in order.
         gpu: what it is connected for; None before.
+        connections: how many communicators it has made.
         aborted: it was, when it was connected.
         hold: its abort returns only when this is set.
     """
 
+    supports_splitting = True
     folder = ""
     late: threading.Event | None = None
     """This rank comes to connect only when it is set; None: it comes at once."""
@@ -46,6 +48,7 @@ class FakeNccl(dist.ProcessGroupGloo):
         super().__init__(dist.HashStore(), 0, 1, options)
         self.me, self.members, self.called = rank, members, name
         self.gpu: torch.device | None = None
+        self.connections = 0
         self.aborted = threading.Event()
         self.aborts = 0
         self.hold = threading.Event()
@@ -64,6 +67,7 @@ class FakeNccl(dist.ProcessGroupGloo):
         while not all(self._place(rank).exists() for rank in range(len(self.members))):
             time.sleep(_TICK)
         self.gpu = gpu
+        self.connections += 1
 
     def abort(self) -> None:
         """End what waits, if there is a communicator."""

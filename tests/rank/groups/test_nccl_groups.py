@@ -62,22 +62,22 @@ def _meet(folder, name, comm):
 
 def test_each_inside_is_connected_for_its_gpu_before_any_call_and_the_next_one_too(world):
     def check(comm, folder):
-        group = dist.new_group(backend=fake_nccl.BACKEND)
         gpu, seen = torch.device("cuda", comm.local_rank), []
+        group = dist.new_group(backend=fake_nccl.BACKEND, device_id=gpu)  # torch would connect it, too
         for _ in range(2):
             inner = group._inner
             seen.append((_of(group).gpu == gpu, group.bound_device_id == gpu, inner.bound_device_id == gpu))
             seen.append(process_groups.on_devices(inner, fake_nccl.BACKEND) == [_of(group)])
             value = torch.ones(1)
             dist.all_reduce(value, group=group)
-            seen.append(value.item())
+            seen.append((value.item(), _of(group).connections))
             before = _of(group)
             _again(comm, folder)
             seen.append((before.aborted.is_set(), before is not _of(group)))
         return seen, before.aborts
 
     for seen, aborts in world.run(check, world.folder):
-        assert seen == [(True,) * 3, True, 2.0, (True, True)] * 2
+        assert seen == [(True,) * 3, True, (2.0, 1), (True, True)] * 2
         assert aborts == 1
 
 
@@ -128,7 +128,7 @@ def test_groups_whose_aborts_wait_for_each_other_end_together(world):
         backends, told = [_of(group) for group in groups], "nothing"
         meeting = threading.Barrier(2)
         for backend in backends:  # as where an abort waits for the device, which the other one's call keeps
-            backend.hold.wait = lambda: meeting.wait(30)
+            backend.hold.wait = lambda: meeting.wait(10)
         watcher = _aborted_in(0.3)
         try:
             backends[0].hang()
@@ -137,9 +137,9 @@ def test_groups_whose_aborts_wait_for_each_other_end_together(world):
         watcher.join()
         _meet(folder, "together", comm)
         _again(comm, folder)
-        return told, [backend.aborted.is_set() for backend in backends], comm.all_reduce(1)
+        return told, meeting.broken, [backend.aborted.is_set() for backend in backends], comm.all_reduce(1)
 
-    assert world.run(check, world.folder) == [("NCCL communicator was aborted on rank 0.", [True, True], 2)] * 2
+    assert world.run(check, world.folder) == [("NCCL communicator was aborted on rank 0.", False, [True, True], 2)] * 2
 
 
 def test_an_abort_that_never_returns_costs_words_and_not_the_thread_that_asked(world):
