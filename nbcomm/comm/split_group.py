@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
+import torch
 import torch.distributed as dist
 
 from ..errors import CollectiveError
@@ -13,6 +15,10 @@ from .transport.group_args import OutsideGroup, members_of
 
 if TYPE_CHECKING:
     from .transport.group_args import Group
+
+
+KEEPS_ORDER = "sort_ranks" in inspect.signature(dist.new_group).parameters
+"""Whether this torch can give the ranks of a group another order than the ascending one."""
 
 
 class SplitGroup(Sharding):
@@ -37,7 +43,8 @@ class SplitGroup(Sharding):
             raises.
 
         Raises:
-            CollectiveError: a rank's color cannot be compared with the others'.
+            CollectiveError: a rank's color cannot be compared with the others'; or a key asks for another order than
+                the ascending one, with torch up to 2.11. On every rank.
 
         >>> evens = split_group(rank % 2)  # doctest: +SKIP
         ... all_reduce(rank, group=evens)  # on rank 3 of 4
@@ -55,9 +62,14 @@ class SplitGroup(Sharding):
             raise CollectiveError(
                 f"split_group needs colors that are hashable and can be put in order: {error}."
             ) from error
+        groups = [sorted(members[each], key=lambda rank: (said[rank][1], rank)) for each in colors]
+        if not KEEPS_ORDER and any(ranks != sorted(ranks) for ranks in groups):
+            raise CollectiveError(
+                f"torch {torch.__version__} numbers the ranks of a group ascending, so key cannot order them. Leave it "
+                "out, or install torch 2.12 or newer."
+            )
         made: Any = OutsideGroup(())
-        for each in colors:
-            ranks = sorted(members[each], key=lambda rank: (said[rank][1], rank))
+        for ranks in groups:
             # Every rank makes every group, in the same order.
             new = dist.new_group(ranks) if ranks == sorted(ranks) else dist.new_group(ranks, sort_ranks=False)
             if self.rank in ranks:

@@ -6,6 +6,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from nbcomm.comm.split_group import KEEPS_ORDER
 from nbcomm.errors import CollectiveError
 
 from ..worlds import worlds_of_a_module  # noqa: F401  # the fixture `worlds`
@@ -19,6 +20,7 @@ def test_ranks_of_one_color_form_a_group(worlds):
     assert worlds[4].run(check) == [([0, 2], 0, 2), ([1, 3], 0, 2), ([0, 2], 1, 2), ([1, 3], 1, 2)]
 
 
+@pytest.mark.skipif(not KEEPS_ORDER, reason="this torch numbers the ranks of each group ascending")
 def test_the_key_orders_a_group(worlds):
     def check(comm):
         turned = comm.split_group("all", key=-comm.rank)
@@ -37,6 +39,24 @@ def test_the_key_orders_a_group(worlds):
         (1, [2, 1, 0], [2.0, 1.0, 0.0], 3, 1, "b"),
         (0, [2, 1, 0], [2.0, 1.0, 0.0], 2, 1, "a"),
     ]
+
+
+def test_a_torch_that_cannot_order_a_group_says_so_and_makes_none(worlds):
+    def check(comm):
+        from nbcomm.comm import split_group
+
+        known, split_group.KEEPS_ORDER = split_group.KEEPS_ORDER, False
+        try:
+            comm.split_group(comm.rank == 0, key=-comm.rank)
+        except CollectiveError as error:
+            told = str(error)
+        finally:
+            split_group.KEEPS_ORDER = known
+        return told, comm.all_gather(comm.rank, group=comm.split_group("all", key=comm.rank))
+
+    for told, ranks in worlds[3].run(check):
+        assert told.startswith(f"torch {torch.__version__} numbers the ranks of a group ascending, so key cannot")
+        assert ranks == [0, 1, 2]
 
 
 def test_who_has_no_color_is_in_no_group(worlds):
