@@ -30,6 +30,7 @@ FOLDERS = {
     "tests/browser": "outside",
     "tests/comm": "ranks",
     "tests/fabric": "ranks",
+    "tests/gpu": "world",
     "tests/kernel": "world",
     "tests/launch": "ranks",
     "tests/node": "ranks",
