@@ -58,7 +58,9 @@ def test_what_is_wrong_or_does_not_end_is_told_and_the_next_step_is_tried(tmp_pa
 
 
 @pytest.mark.usefixtures("no_processes_left")
-@pytest.mark.parametrize("numbers", GROUPS)
+@pytest.mark.parametrize(
+    "numbers", [pytest.param(each, marks=() if each == "14,15" else pytest.mark.nightly) for each in GROUPS]
+)
 def test_the_steps_that_need_no_gpu_run_without_one(numbers: str, tmp_path: Path) -> None:
     steps = [step for step in STEPS if str(step.number) in numbers.split(",")]
     into = tmp_path / "evidence.txt"
