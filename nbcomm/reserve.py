@@ -25,6 +25,7 @@ class Reserve:
 
     def __init__(self) -> None:
         self._kept: list[int] = []
+        self._is_lent = False
         self._fill()
 
     def _fill(self) -> None:
@@ -35,16 +36,22 @@ class Reserve:
     @contextmanager
     def lent(self) -> Iterator[None]:
         """Let the block have them; main thread."""
+        if self._is_lent:  # to a block around this one, which goes on with them
+            yield
+            return
         while self._kept:
             os.close(self._kept.pop())
+        self._is_lent = True
         try:
             yield
         finally:
+            self._is_lent = False
             self._fill()
 
     def if_needed(self) -> AbstractContextManager[None]:
-        """Let the block have them if there are no others; main thread."""
-        return self.lent() if _none_left() else nullcontext()
+        """Let the block have them if few others are left: one or two would not be enough; main thread."""
+        # To close and make them again for each cell would take longer than most of what a small one does here.
+        return self.lent() if _few_left() else nullcontext()
 
     @contextmanager
     def telling(self) -> Iterator[None]:
@@ -53,8 +60,7 @@ class Reserve:
         Raises:
             StateError: they are not enough.
         """
-        # To close and make them again for each cell would take longer than most of what a small one does here.
-        with self.lent() if _few_left() else nullcontext():
+        with self.if_needed():
             try:
                 yield
             except OSError as error:

@@ -128,17 +128,17 @@ def test_a_notebook_that_has_used_up_its_descriptors_goes_on_with_its_ranks(four
         "resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))\nheld = []\ntry:\n"
         "    while True: held.append(os.open(os.devnull, os.O_RDONLY))\nexcept OSError: pass"
     )
-    try:
+    try:  # IPython's thread for its history may say here that it can open no file
         assert four.run("%%distributed\nprint(rank)\nall_reduce(1)").lines[-1] == "[0-3] 4"
         assert "1 / 0" in four.run("%%distributed\n1 / 0", fails=True).error_text
         four.run("%distributed push large")
-        assert four.run("%%distributed\nfloat(large.sum())").stream("stdout") == "[0-3] 3000000.0\n"
+        assert four.run("%%distributed\nfloat(large.sum())").stream("stdout").endswith("[0-3] 3000000.0\n")
         four.run("%distributed pull also_large -r 1")
         assert "also_large" in four.run("%distributed who").text
         assert "rank 0 has finished the cell" in four.run("%%distributed\nif rank: barrier()", fails=True).error_text
         four.run("%%distributed -r 1\nimport os; os._exit(3)", fails=True)
         assert "Rank 1 is back" in four.run("%distributed heal").text
-        assert four.run("%%distributed\nall_reduce(1)").stream("stdout") == "[0-3] 4\n"
+        assert four.run("%%distributed\nall_reduce(1)").stream("stdout").endswith("[0-3] 4\n")
     finally:
         four.run("for each in held: os.close(each)\nresource.setrlimit(resource.RLIMIT_NOFILE, before)")
     assert four.run("float(also_large[0].sum())").text == "3000000.0\n"
@@ -159,7 +159,7 @@ if rank: barrier()"""
 def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_lost(four: Notebook) -> None:
     cell = four.run(DESCRIPTORS, fails=True)
     assert "Too many open files" in cell.text
-    assert "ranks 1-3 wait in it, in line " in cell.error_text
+    assert re.search(r"ranks? [1-3,-]+ waits? in it, in line ", cell.error_text), "it can be told before all have come"
     assert "  rank 0 has finished the cell" in cell.error_text
     assert four.run("%%distributed\nlen(held) > 100").text == "[0-3] True\n", "groups have been formed since"
     assert four.run("%%distributed\nall_reduce(torch.ones(2))").text == "[0-3] tensor([4., 4.])\n", "a value is shown"
