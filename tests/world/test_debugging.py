@@ -37,6 +37,36 @@ def test_nothing_to_debug_is_said_in_a_sentence(four: Notebook) -> None:
     assert "7" in four.run("%distributed debug 7", fails=True).error_text
 
 
+def test_what_python_runs_as_the_debugger_begins_is_no_place_to_stop(four: Notebook) -> None:
+    four.run(
+        """\
+%%distributed -r 0
+import bdb
+plain = bdb.Bdb.set_trace
+def finalizer(): pass
+def and_a_finalizer(self, *args, **kwargs):
+    plain(self, *args, **kwargs)
+    finalizer()
+bdb.Bdb.set_trace = and_a_finalizer"""
+    )
+    try:
+        play(
+            four,
+            "%%distributed -r 0\nbreakpoint()\nprint('on')",
+            """\
+[0] > <cell>(2)<module>()
+[0]       1
+[0] ----> 2 breakpoint()
+[0]       3 print('on')
+[0]
+[0] ipdb> c
+[0] on
+""",
+        )
+    finally:
+        four.run("%%distributed -r 0\nbdb.Bdb.set_trace = plain\ndel plain")
+
+
 def test_steps_lead_through_the_statements_of_a_cell_and_no_further(four: Notebook) -> None:
     play(
         four,

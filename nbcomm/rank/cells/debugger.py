@@ -72,6 +72,7 @@ class Debugger(ipython.Pdb):
     runner: ClassVar[CellRunner]
     record: ClassVar[FlightRecorder]
     _why = _QUIT
+    _begins = False
     _asked_in: frozenset[CodeType] | set[CodeType] = frozenset()
 
     def interaction(self, frame: FrameType | None, *args: Any) -> None:
@@ -84,6 +85,8 @@ class Debugger(ipython.Pdb):
 
     def trace_dispatch(self, frame: FrameType, event: str, arg: Any) -> Any:
         """Decide whether to stop at the current event."""
+        if self._begins:  # a finalizer that Python runs just now is nobody's next step
+            return None
         try:
             return super().trace_dispatch(frame, event, arg)
         except BdbQuit:
@@ -96,8 +99,12 @@ class Debugger(ipython.Pdb):
         frame = frame or sys._getframe(1)  # noqa: SLF001 - as pdb does it
         self._why = _QUIT
         self._asked_in = {each.f_code for each in _up_to(frame, _around)}
-        super().set_trace(frame, **kwargs)  # type: ignore[no-untyped-call]
-        sys.settrace(None)
+        self._begins = True
+        try:
+            super().set_trace(frame, **kwargs)  # type: ignore[no-untyped-call]
+        finally:
+            sys.settrace(None)
+            self._begins = False
         self.interaction(frame, None)
         if self.quitting:
             raise BdbQuit(self._why)
