@@ -220,6 +220,27 @@ def test_tasks_and_threads_share_an_output_widget(page: Page) -> None:
     assert sorted(taken[4:]) == ["thread 1", "thread 2"]
 
 
+def test_who_enters_an_output_widget_as_another_one_leaves_it_keeps_what_is_there(page: Page) -> None:
+    code = """\
+        import threading, traitlets
+        leaving, entered = threading.Event(), threading.Event()
+        class Slow(ipywidgets.Output):
+            @traitlets.validate("outputs")
+            def _stored(self, proposal):
+                leaving.set()
+                entered.wait(0.5)  # it may not, before this is over
+                return proposal.value
+        out = Slow(); display(out)
+        def second():
+            leaving.wait(20)
+            with out: entered.set(); print("second")
+        thread = threading.Thread(target=second); thread.start()
+        with out: print("first")
+        thread.join()"""
+    shown = cell(page, code, "-r 0")
+    assert page.models[only(page, shown)]["outputs"][0]["text"] == "first\nsecond\n"
+
+
 def test_an_output_widget_grows_while_the_cell_runs(page: Page, tmp_path: Path) -> None:
     go = tmp_path / "go"
     code = f"""\

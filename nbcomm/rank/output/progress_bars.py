@@ -11,6 +11,7 @@ import importlib.abc
 import importlib.machinery
 import re
 import sys
+import threading
 import uuid
 from collections.abc import Callable, Sequence
 from types import ModuleType
@@ -74,21 +75,24 @@ def _share_outputs(module: ModuleType) -> None:
     """Make `ipywidgets`' Output take what all threads and tasks print that enter it, not only the first."""
     output: Any = module.Output
     enter, leave = output.__enter__, output.__exit__
+    crossing = threading.RLock()  # the last to leave stores what there is; who enters meanwhile would begin without it
 
     def enter_too(self: Any) -> Any:
-        before = getattr(self.comm, "outlet", None)
-        entered = enter(self)
-        if before is not None and self.comm.outlet is before:
-            before.join()
-        return entered
+        with crossing:
+            before = getattr(self.comm, "outlet", None)
+            entered = enter(self)
+            if before is not None and self.comm.outlet is before:
+                before.join()
+            return entered
 
     def leave_too(self: Any, *error: Any) -> Any:
-        outlet = getattr(self.comm, "outlet", None)
-        try:
-            return leave(self, *error)
-        finally:
-            if outlet is not None:
-                outlet.leave()
+        with crossing:
+            outlet = getattr(self.comm, "outlet", None)
+            try:
+                return leave(self, *error)
+            finally:
+                if outlet is not None:
+                    outlet.leave()
 
     output.__enter__, output.__exit__ = enter_too, leave_too
 
