@@ -74,8 +74,8 @@ def start(n: int | None = None, **options: Any) -> Session:
     Args:
         n: number of ranks; by default one per GPU; without a GPU 4, or 2 on a machine with one core.
         **options: ``device`` ("auto", "cpu" or "cuda"), ``backend``, ``timeout`` and ``grace`` in seconds,
-            ``oversubscribe`` (start as many ranks as asked for, also if this machine does not hold them), and ``name``,
-            with which its title begins.
+            ``oversubscribe`` (start as many ranks as asked for, also if this machine does not hold them), ``share``
+            (let them share GPUs over NCCL, where its version can), and ``name``, with which its title begins.
 
     Raises:
         StartError: the world did not start; no process of it is left. What cannot work is refused before one starts.

@@ -32,7 +32,15 @@ def named_in(backend: str) -> dict[str, str]:
     return dict(pairs)
 
 
-def check(device: str, backend: str | None, build: TorchBuild | None, gpus: int | None, n: int | None) -> None:
+def check(  # noqa: PLR0913 - the last by keyword
+    device: str,
+    backend: str | None,
+    build: TorchBuild | None,
+    gpus: int | None,
+    n: int | None,
+    *,
+    share: bool = False,
+) -> None:
     """Refuse what certainly does not work here.
 
     Args:
@@ -41,6 +49,7 @@ def check(device: str, backend: str | None, build: TorchBuild | None, gpus: int 
         build: the torch that the ranks have; None if it is not known.
         gpus: how many GPUs they see; None if that is not known yet.
         n: how many ranks there are; None if that is not known yet.
+        share: NCCL may serve several ranks on one GPU, as far as that is known.
 
     Raises:
         StartError: the device or the backend cannot be.
@@ -66,7 +75,7 @@ def check(device: str, backend: str | None, build: TorchBuild | None, gpus: int 
                 f"torch {build.version} has no backend {name!r}. Nothing was started. Leave --backend out, or write "
                 f"gloo{'' if has_none else ', or nccl with a GPU for each rank'}."
             )
-    if "nccl" in names.values():
+    if "nccl" in names.values() and not (share and device == "cuda"):
         _check_nccl(device, f"{backend}", gpus, n, alone="" in names)
 
 

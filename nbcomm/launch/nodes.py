@@ -217,7 +217,7 @@ class Nodes:
             assert node.told is not None  # noqa: S101 - for mypy
             assert node.ready is not None  # noqa: S101
             ranks = len(self.ranks(node))
-            made.append(NodeShare(ranks, node.told.cores, node.ready.gpus, self.address(node)))
+            made.append(NodeShare(ranks, node.told.cores, node.ready.gpus, self.address(node), node.ready.nccl))
         return made
 
     @property

@@ -9,6 +9,9 @@ from ..errors import StartError
 from ..protocol import RankPlacement
 from ..protocol.common import LOOPBACK
 
+_SHARES = (2, 30)
+"""The first version of NCCL in which several ranks can have the same GPU."""
+
 
 def check(n: int | None, nodes: int | None = None, device: str = "auto") -> None:
     """Refuse what no machine can do.
@@ -41,13 +44,28 @@ def choose_size(asked: int | None, gpus: int, *, cores: int) -> int:
     return asked
 
 
-def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
+def can_share(nccl: str) -> bool:
+    """Return whether several ranks can have the same GPU in this version of NCCL, such as "2.29.7"; "" is none.
+
+    >>> can_share("2.30.7"), can_share("2.29.7"), can_share("")
+    (True, False, False)
+    """
+    return bool(nccl) and _numbers(nccl) >= _SHARES
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
+
+
+def choose_device(asked: str, n: int, gpus: int, nccl: str = "", *, share: bool = False) -> tuple[str, str, str]:
     """Decide on which devices the ranks run.
 
     Args:
         asked: "auto", "cpu" or "cuda".
         n: the number of ranks.
         gpus: the number of GPUs they see.
+        nccl: the version of NCCL they have; empty if they have none.
+        share: ranks may share a GPU over NCCL.
 
     Returns:
         The device's type, the backend, and a sentence for the user if the choice may surprise (or "").
@@ -64,18 +82,23 @@ def choose_device(asked: str, n: int, gpus: int) -> tuple[str, str, str]:
         return "cpu", "gloo", ""
     if n <= gpus:
         return "cuda", "cpu:gloo,cuda:nccl", ""
-    if asked == "cuda":
-        return (
-            "cuda",
-            "gloo",
-            f"{n} ranks share {gpus} GPU{'s' if gpus > 1 else ''}, over gloo: NCCL needs one GPU per rank.",
-        )
     few = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
+    if asked == "cuda" and share and can_share(nccl):
+        return "cuda", "cpu:gloo,cuda:nccl", f"{n} ranks share {few}, over NCCL {nccl}, in which this is experimental."
+    if asked == "cuda":
+        return "cuda", "gloo", f"{n} ranks share {few}, over gloo: {_why_not_nccl(nccl)}"
     return (
         "cpu",
         "gloo",
         f"{n} ranks on {few}: the ranks run on the CPU; with --device cuda they share the GPU{'s' * (gpus > 1)}.",
     )
+
+
+def _why_not_nccl(nccl: str) -> str:
+    if can_share(nccl):
+        return f"with --share they use NCCL {nccl}, in which this is experimental."
+    here = f"NCCL {nccl} needs a GPU for each rank" if nccl else "this torch has no NCCL"
+    return f"{here}. Version {'.'.join(map(str, _SHARES))}, which is in torch 2.14.1, lets ranks share one."
 
 
 def share_out(n: int, nodes: int) -> list[int]:
@@ -102,12 +125,20 @@ class NodeShare(NamedTuple):
         cores: that they may run on.
         gpus: that they see.
         address: at which ranks of other nodes reach them.
+        nccl: its version of NCCL; empty if it has none.
     """
 
     ranks: int
     cores: int
     gpus: int = 0
     address: str = LOOPBACK
+    nccl: str = ""
+
+
+def oldest_nccl(shares: Sequence[NodeShare]) -> str:
+    """Return the oldest version of NCCL that a node with ranks has; empty if one has none."""
+    versions = [share.nccl for share in shares if share.ranks]
+    return min(versions, key=_numbers) if all(versions) else ""
 
 
 def assign_places(shares: Sequence[NodeShare], device: str, backend: str) -> list[RankPlacement]:
@@ -138,6 +169,7 @@ def assign_places(shares: Sequence[NodeShare], device: str, backend: str) -> lis
             backend=backend,
             threads=max(1, share.cores // share.ranks),
             address=share.address,
+            sharing=len(range(local_rank % share.gpus, share.ranks, share.gpus)) if device == "cuda" else 1,
         )
         for node_rank, share in enumerate(nodes)
         for local_rank in range(share.ranks)

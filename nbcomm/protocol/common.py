@@ -17,7 +17,7 @@ class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     """The place of one rank; the numbers are torchrun's.
 
     ``device`` is as for `torch.device`: ``"cpu"`` or ``"cuda:1"``. ``address`` is the one of its node at which other
-    ranks reach it.
+    ranks reach it. ``sharing`` counts the ranks of that node on this GPU.
     """
 
     rank: int
@@ -30,6 +30,7 @@ class RankPlacement(msgspec.Struct, array_like=True, frozen=True):
     backend: str
     threads: int
     address: str = LOOPBACK
+    sharing: int = 1
 
 
 class Listener(msgspec.Struct, array_like=True, frozen=True):

@@ -194,13 +194,14 @@ class NodeHello(Message):
 class Ready(Message):
     """The imports are done. ``forks`` tells how children start; ``gpus`` is the number of CUDA devices they would see.
 
-    ``why``: why they are not forked; ``note``: what the user should know.
+    ``why``: why they are not forked; ``note``: what the user should know; ``nccl``: its version, or "".
     """
 
     forks: bool
     gpus: int
     why: str
     note: str = ""
+    nccl: str = ""
 
 
 class Started(Message):

@@ -37,6 +37,15 @@ SETTINGS = {
 }
 """Variables that torch reads as it makes a group, with what our groups need."""
 
+_SHARED = {
+    "NCCL_MULTI_RANK_GPU_ENABLE": "1",  # from 2.30 on; else a second rank on a GPU is refused as a duplicate
+    "NCCL_NVLS_ENABLE": "0",  # a GPU can join its switch's multicast once
+}
+"""Variables that NCCL reads, for ranks that share a GPU."""
+
+_CTAS = 4
+"""Blocks of NCCL's kernels on one GPU, of all ranks together: they wait for each other, so they must all fit."""
+
 CONNECT = 60.0
 """Seconds in which a communicator must be made, after all members have met; it takes one or two for eight GPUs."""
 
@@ -49,11 +58,16 @@ _AGAIN = 1.0
 """Seconds after which an abort is repeated, if one is asked for: what was being made then is there now."""
 
 
-def settings() -> dict[str, str]:
-    """Return those of `SETTINGS` that the user has not set, by whatever of their two names."""
+def settings(sharing: int = 1) -> dict[str, str]:
+    """Return the variables to set: of those that a rank needs, the ones that the user has not set by any name.
+
+    Args:
+        sharing: how many ranks are on this rank's GPU.
+    """
+    needed = SETTINGS if sharing == 1 else {**SETTINGS, **_SHARED, "NCCL_MAX_CTAS": str(max(1, _CTAS // sharing))}
     return {
         name: value
-        for name, value in SETTINGS.items()
+        for name, value in needed.items()
         if name not in os.environ and name.removeprefix("TORCH_") not in os.environ
     }
 

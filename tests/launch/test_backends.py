@@ -78,6 +78,14 @@ def test_what_may_work_is_tried(
     check(device, backend, build, gpus, n)
 
 
+def test_nccl_may_serve_ranks_that_share_a_gpu() -> None:
+    check("cuda", "nccl", None, 1, 2, share=True)
+    with pytest.raises(StartError, match="needs a GPU for each rank, but 2 ranks would share 1"):
+        check("cuda", "nccl", None, 1, 2, share=False)
+    with pytest.raises(StartError, match="needs a GPU, but this machine shows none"):
+        check("cuda", "nccl", None, 0, 2, share=True)
+
+
 def test_a_remedy_names_both_ways_out() -> None:
     with pytest.raises(StartError) as refused:
         check("auto", "nccl", CPU, None, 4)

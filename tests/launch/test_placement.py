@@ -26,7 +26,8 @@ def test_a_world_has_a_rank(asked: int) -> None:
 
 
 ON_CPU = "the ranks run on the CPU; with --device cuda they share the"
-SHARED = "over gloo: NCCL needs one GPU per rank."
+NEWER = "Version 2.30, which is in torch 2.14.1, lets ranks share one."
+SHARED = f"over gloo: NCCL 2.29.7 needs a GPU for each rank. {NEWER}"
 
 
 @pytest.mark.parametrize(
@@ -44,7 +45,32 @@ SHARED = "over gloo: NCCL needs one GPU per rank."
     ],
 )
 def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, notice: str) -> None:
-    assert placement.choose_device(asked, n, gpus) == (kind, backend, notice)
+    assert placement.choose_device(asked, n, gpus, "2.29.7") == (kind, backend, notice)
+
+
+@pytest.mark.parametrize(
+    ("nccl", "share", "backend", "notice"),
+    [
+        ("2.30.7", True, "cpu:gloo,cuda:nccl", "over NCCL 2.30.7, in which this is experimental."),
+        ("2.30.7", False, "gloo", "over gloo: with --share they use NCCL 2.30.7, in which this is experimental."),
+        ("2.29.7", True, "gloo", SHARED),
+        ("", True, "gloo", f"over gloo: this torch has no NCCL. {NEWER}"),
+    ],
+)
+def test_ranks_share_a_gpu_over_nccl_where_its_version_can(nccl: str, share: bool, backend: str, notice: str) -> None:
+    assert placement.choose_device("cuda", 2, 1, nccl, share=share) == (
+        "cuda",
+        backend,
+        f"2 ranks share 1 GPU, {notice}",
+    )
+    assert placement.choose_device("cuda", 2, 2, nccl, share=share) == ("cuda", "cpu:gloo,cuda:nccl", "")
+
+
+def test_the_oldest_nccl_of_all_nodes_decides() -> None:
+    first, second = NodeShare(1, 1, nccl="2.30.7"), NodeShare(1, 1, nccl="2.9.8")
+    assert placement.oldest_nccl([first, second]) == "2.9.8"
+    assert placement.oldest_nccl([first, NodeShare(0, 1)]) == "2.30.7"
+    assert placement.oldest_nccl([first, NodeShare(1, 1)]) == ""
 
 
 @pytest.mark.parametrize(
@@ -77,6 +103,7 @@ def test_the_places() -> None:
     ]
     on_gpus = assign_places([NodeShare(3, cores=8, gpus=2)], "cuda", "gloo")
     assert [place.device for place in on_gpus] == ["cuda:0", "cuda:1", "cuda:0"]
+    assert [place.sharing for place in on_gpus] == [2, 1, 2]
     assert assign_places([NodeShare(16, cores=8)], "cpu", "gloo")[0].threads == 1
 
 

@@ -46,6 +46,17 @@ def test_what_the_user_has_set_is_left_alone_by_either_name(monkeypatch: pytest.
     assert nccl.settings() == {name: value for name, value in nccl.SETTINGS.items() if name not in left}
 
 
+def test_ranks_that_share_a_gpu_fit_on_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("NCCL_MULTI_RANK_GPU_ENABLE", "NCCL_NVLS_ENABLE", "NCCL_MAX_CTAS"):
+        monkeypatch.delenv(name, raising=False)
+        assert name not in nccl.settings()
+    shared = {name: value for name, value in nccl.settings(2).items() if name not in nccl.SETTINGS}
+    assert shared == {"NCCL_MULTI_RANK_GPU_ENABLE": "1", "NCCL_NVLS_ENABLE": "0", "NCCL_MAX_CTAS": "2"}
+    assert nccl.settings(8)["NCCL_MAX_CTAS"] == "1"
+    monkeypatch.setenv("NCCL_MAX_CTAS", "8")
+    assert "NCCL_MAX_CTAS" not in nccl.settings(2)
+
+
 def test_a_group_is_bound_to_its_ranks_gpu() -> None:
     assert nccl.device_of("cuda:3", 0) == torch.device("cuda", 3)
     assert nccl.device_of("cpu", 2) == torch.device("cuda", 2)

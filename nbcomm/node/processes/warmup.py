@@ -28,7 +28,8 @@ _ALSO = (
 def prepare() -> Ready:
     """Import what children need, and what the user wants them to have; return what a daemon reports then."""
     why, note = _warm_up()
-    return Ready(not why, count_gpus(), why, note)
+    gpus = count_gpus()
+    return Ready(not why, gpus, why, note, _nccl_version() if gpus else "")
 
 
 def _warm_up() -> tuple[str, str]:
@@ -80,12 +81,27 @@ def count_threads() -> int:
     return len(os.listdir("/proc/self/task"))  # noqa: PTH208 - asked at each fork of a seed
 
 
+def _nccl_version() -> str:
+    """Return the version of NCCL; empty if there is none, or it is AMD's, which has other versions."""
+    if "torch" not in sys.modules:
+        return _asked_of_another("from torch.cuda import nccl; print('.'.join(map(str, nccl.version()[:3])))")
+    import torch
+
+    with suppress(AttributeError):  # a build without it
+        return "" if torch.version.hip else ".".join(map(str, torch.cuda.nccl.version()[:3]))
+    return ""
+
+
+def _asked_of_another(code: str) -> str:
+    """Return what a Python program prints."""
+    answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
+    return answer.stdout.strip()
+
+
 def count_gpus() -> int:
     """Count CUDA devices in a child process: the count may initialise the driver, which forks cannot inherit."""
     if "torch" not in sys.modules:
-        code = "import torch; print(torch.cuda.device_count())"
-        answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)  # noqa: S603
-        return int(answer.stdout.strip() or 0)
+        return int(_asked_of_another("import torch; print(torch.cuda.device_count())") or 0)
     import torch
 
     if not torch.backends.cuda.is_built():

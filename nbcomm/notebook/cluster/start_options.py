@@ -34,6 +34,7 @@ class StartOptions:
         backend: a `torch.distributed` backend in place of the one that suits the device.
         timeout: time limit of the start, in seconds.
         grace: seconds that the world lives on when its notebook has died.
+        share: more ranks than GPUs use NCCL, where it can serve several ranks on one GPU; the device is "cuda" then.
         name: the notebook's name for the world; empty for the default one.
         nodes: on how many nodes the ranks are; where nothing else is said, all of them are on this machine.
         oversubscribe: start as many ranks as asked for, also if this machine does not hold them.
@@ -61,6 +62,7 @@ class StartOptions:
     backend: str | None = None
     timeout: float = 120.0
     grace: float = 60.0
+    share: bool = False
     name: str = ""
     nodes: int | None = None
     oversubscribe: bool = False
@@ -81,6 +83,11 @@ class StartOptions:
     before_end: str = ""
     idle: float = 0.0
 
+    @property
+    def wanted_device(self) -> str:
+        """The device that was asked for, in whatever way."""
+        return "cuda" if self.share else self.device
+
     @classmethod
     def remembered(cls, written: dict[str, Any], **known: Any) -> StartOptions:
         """Return the options that another notebook has written down, with what is known better."""
@@ -99,6 +106,8 @@ def check(options: StartOptions) -> None:
     if options.engines not in _ENGINES:
         known = f"{', '.join(_ENGINES[:-1])} or {_ENGINES[-1]}"
         raise StartError(f"The engines {options.engines!r} are unknown; write --engines {known}.")
+    if options.share and options.device == "cpu":
+        raise StartError("--share lets ranks share a GPU, and --device cpu uses none; leave one of the two out.")
     _check_hosts(options)
     _check_queue(options)
     if options.backend is not None:
@@ -118,7 +127,8 @@ def check_here(options: StartOptions) -> None:
     from ...launch import capacity
 
     gpus = 0 if torch_build.shows_no_gpu() else None
-    backends.check(options.device, options.backend, torch_build.installed(), gpus, options.n)
+    build = torch_build.installed()
+    backends.check(options.wanted_device, options.backend, build, gpus, options.n, share=options.share)
     if options.n is not None and not options.oversubscribe:
         capacity.check(options.n, capacity.Machine.here(options.n))
 

@@ -85,9 +85,7 @@ class Startup:
             self._launch_remote()
             return
         self._n = placement.choose_size(options.n, ready.gpus, cores=facts.cores)
-        backends.check(options.device, options.backend, None, ready.gpus, self._n)
-        self._device, backend, self.notice = placement.choose_device(options.device, self._n, ready.gpus)
-        self._backend = options.backend or backend
+        self._choose_device(ready.gpus, ready.nccl)
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
@@ -123,11 +121,17 @@ class Startup:
         nodes.add_all(there, partial(self._join_by, there.shared_launcher))
         self._shares = nodes.shares()
         gpus = min(share.gpus / share.ranks for share in self._shares if share.ranks)
-        backends.check(options.device, options.backend, None, int(gpus * self._n), self._n)
-        self._device, backend, self.notice = placement.choose_device(options.device, self._n, int(gpus * self._n))
-        self._backend = options.backend or backend
+        self._choose_device(int(gpus * self._n), placement.oldest_nccl(self._shares))
         self._progress(self._doing, 0, self._n)
         self._processes.start(self._n, options.grace)
+
+    def _choose_device(self, gpus: int, nccl: str) -> None:
+        options, device = self._options, self._options.wanted_device
+        share = options.share and placement.can_share(nccl)
+        backends.check(device, options.backend, None, gpus, self._n, share=share)
+        self._device, backend, self.notice = placement.choose_device(device, self._n, gpus, nccl, share=share)
+        self._backend = options.backend or backend
+        self._shares_nccl = share and self._n > gpus and "nccl" in self._backend
 
     def _join_by(self, shared_launcher: SharedLauncher | None, invited: Sequence[NodeClient]) -> float:
         """Wait until what starts the nodes does run; return until when they must have joined."""
@@ -164,6 +168,11 @@ class Startup:
         generations.port = _free_port()
         generations.plain = f"{PLAIN_GROUPS} is set" if os.environ.get(PLAIN_GROUPS) else ""
         failed = self._form(generations)
+        if failed and self._shares_nccl:
+            self._rank_table.places = placement.assign_places(self._shares, self._device, "gloo")
+            said = next(iter(failed.values())).message.strip().splitlines()[-1].rstrip(".")
+            self.notice = f"The ranks share their GPUs over gloo, because NCCL could not: {said}."
+            failed = self._form(generations)
         if failed and not generations.plain:
             generations.plain = next(iter(failed.values())).message
             failed = self._form(generations)

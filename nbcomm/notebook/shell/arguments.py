@@ -63,6 +63,12 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     _add_machines(start)
     _add_job(start)
     start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
+    start.add_argument(
+        "--share",
+        action="store_true",
+        default=StartOptions.share,
+        help="let more ranks than GPUs share these over NCCL, from its version 2.30 on, and over gloo before",
+    )
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
     start.add_argument(
         "--timeout", type=float, default=StartOptions.timeout, help="time limit of the start, in seconds"

@@ -325,7 +325,7 @@ class World(Generation):
         os.environ["OMP_NUM_THREADS"] = str(place.threads)
         torch.set_num_threads(place.threads)
         if "nccl" in place.backend:
-            os.environ.update(nccl.settings())
+            os.environ.update(nccl.settings(place.sharing))
         if place.device.startswith("cuda"):
             torch.cuda.set_device(torch.device(place.device))
         seed_differently()

@@ -12,6 +12,7 @@ from nbcomm.notebook.cluster.start_options import SCHEDULERS, StartOptions, chec
 @pytest.mark.parametrize(
     ("options", "said"),
     [
+        (StartOptions(device="cpu", share=True), "--share lets ranks share a GPU, and --device cpu uses none"),
         (StartOptions(hosts="a:1"), "--hosts a:1 needs --engines ssh or mpi."),
         (StartOptions(engines="slurm", hosts="a:1"), "--hosts a:1 needs --engines ssh or mpi."),
         (StartOptions(engines="ssh", hosts="a:1", nodes=1), "leave --nodes out"),

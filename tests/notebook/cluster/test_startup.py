@@ -8,8 +8,11 @@ from typing import Any, cast
 
 import pytest
 
+from nbcomm.launch.placement import NodeShare, assign_places
+from nbcomm.notebook.cluster import startup
 from nbcomm.notebook.cluster.start_options import StartOptions
 from nbcomm.notebook.cluster.startup import Startup
+from nbcomm.protocol import Failure
 
 
 @pytest.mark.parametrize("queued", [True, False])
@@ -32,3 +35,39 @@ def test_the_time_in_a_queue_is_not_the_starts(queued: bool) -> None:
     assert deadline == start._deadline
     assert heard == [("PBS job 1 waits in the queue", 0, 4), *[("joining nodes", 0, 4)] * queued]
     assert start._join_by(None, []) == deadline
+
+
+class _Forms:
+    """Generations that form on gloo only."""
+
+    plain = ""
+    lost = False
+    port = 0
+
+    def __init__(self, rank_table: Any) -> None:
+        self._rank_table = rank_table
+        self.tried: list[str] = []
+
+    def form(self, _await: Any) -> None:
+        backend = self._rank_table.places[0].backend
+        self.tried.append(backend)
+        if "nccl" in backend:
+            said = "NCCL error in: …\nDuplicate GPU detected : rank 0 and rank 1 both on CUDA device 0."
+            raise startup._CannotFormError({1: Failure("DistBackendError", said, "")})
+
+
+def test_where_nccl_cannot_share_a_gpu_after_all_the_ranks_do_so_over_gloo() -> None:
+    table = SimpleNamespace(places=[], hellos={0: SimpleNamespace(torch="2.13.0")})
+    start = Startup(StartOptions(2, share=True), cast("Any", None), cast("Any", table), lambda *_: None)
+    start._n, start._shares = 2, [NodeShare(2, 4, gpus=1, nccl="2.30.7")]
+    start._choose_device(1, "2.30.7")
+    assert start.notice.startswith("2 ranks share 1 GPU, over NCCL 2.30.7")
+    table.places = assign_places(start._shares, start._device, start._backend)
+    forms = _Forms(table)
+    start.form_group(cast("Any", forms))
+    assert forms.tried == ["cpu:gloo,cuda:nccl", "gloo"]
+    assert [(place.device, place.backend) for place in table.places] == [("cuda:0", "gloo")] * 2
+    assert start.notice == (
+        "The ranks share their GPUs over gloo, because NCCL could not: Duplicate GPU detected : rank 0 and rank 1 both "
+        "on CUDA device 0."
+    )
