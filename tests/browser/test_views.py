@@ -6,8 +6,10 @@ NBCOMM_VIEWS_SCREENSHOTS=FOLDER one of every view.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -88,6 +90,8 @@ for i in range(20_000):
 
 Make = Callable[..., Notebook]
 
+IN_SIGHT = "el => getComputedStyle(el).opacity === '1'"
+
 
 def choose(book: Notebook, cell: int, view: str) -> None:
     """Choose by the keyboard: the panel grows just after the first cell, and a mouse misses what moves under it."""
@@ -103,15 +107,20 @@ def view(book: Notebook, cell: int) -> Any:
 
 def point(book: Notebook, cell: int) -> None:
     """Bring the controls by the pointer: it comes over the output."""
-    book.cell(cell).locator(".jp-Cell-outputArea").hover(position={"x": 90, "y": 8})
-    # The output may just be drawn anew: the browser notices a moment later that the pointer is over the new one.
-    tray = book.cell(cell).locator(".tray").element_handle()
-    book.page.wait_for_function("el => getComputedStyle(el).opacity === '1'", arg=tray)
+    from playwright.sync_api import TimeoutError as OutOfTime  # the fixture has said how to install it
+
+    # What is late may draw the output anew, with other controls, or move it from under the pointer.
+    for x in itertools.count(90):
+        book.cell(cell).locator(".jp-Cell-outputArea").hover(position={"x": x, "y": 8})
+        with suppress(OutOfTime):
+            book.page.wait_for_function(IN_SIGHT, arg=book.cell(cell).locator(".tray").element_handle(), timeout=2000)
+            return
+        assert x < 120, "the controls do not come"
 
 
 def is_in_sight(book: Notebook, cell: int) -> bool:
     """Whether the controls are seen."""
-    shown: bool = book.cell(cell).locator(".tray").evaluate("el => getComputedStyle(el).opacity === '1'")
+    shown: bool = book.cell(cell).locator(".tray").evaluate(IN_SIGHT)
     return shown
 
 
