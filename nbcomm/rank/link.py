@@ -170,7 +170,7 @@ class RankLink:
         show_pages(shell, self.capture)
         refuse_steering(shell)
         self._shell = shell
-        runner = CellRunner(shell, self.capture, self.world.explain)
+        runner = CellRunner(shell, self.capture, self.world.explain, self.world.record.await_device)
         handle_interrupts(runner)
         self._assistant = CompletionThread(lambda: Insight(shell), self._send, self.world.apart)
         self._asker = InputPrompter(self.capture, self.world.record, runner.to_end, self._hurry_output)

@@ -390,6 +390,7 @@ class MainLoop:
                 for name, value in self._shell.user_ns.items():
                     scope.setdefault(name, value)
             value = function(*arguments, **keywords)
+            self._parts.world.record.await_device()
             with self._reserve.if_needed():
                 answer = pack(value, self._bulk, notes)
             flush_all()

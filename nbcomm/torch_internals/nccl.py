@@ -113,6 +113,23 @@ def abort(backend: Any) -> None:
         backend.abort()
 
 
+def mark() -> Any:
+    """Mark the end of what this thread has queued on its GPU; see `is_done`. None while a graph is captured."""
+    if torch.cuda.is_current_stream_capturing():  # to ask for its end would end the capture
+        return None
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def is_done(mark: Any) -> bool:
+    """Return whether the GPU has come to a mark; also where it has failed, for whoever uses it next is told."""
+    try:
+        return bool(mark.query())
+    except RuntimeError:
+        return True
+
+
 class Aborts:
     """The ends of NCCL backends, each on a thread of its own.
 

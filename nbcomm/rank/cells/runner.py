@@ -55,12 +55,18 @@ class CellRunner:
         shell: the engine's `InteractiveShell`.
         capture: where output goes.
         explain: gives a better reason for an error of torch's, or the same one.
+        finish: waits for what code that has ended well has left to do.
     """
 
     def __init__(
-        self, shell: Any, capture: Capture, explain: Callable[[BaseException], BaseException] = lambda error: error
+        self,
+        shell: Any,
+        capture: Capture,
+        explain: Callable[[BaseException], BaseException] = lambda error: error,
+        finish: Callable[[], None] = lambda: None,
     ) -> None:
         self._explain = explain
+        self._finish = finish
         self._pid = os.getpid()
         self._reason: BaseException | None = None
         self._insist = False
@@ -98,6 +104,8 @@ class CellRunner:
                         flush_all()
                         self._end_forked_child(result)
                         self._result = None if result.success else result  # a good one may keep much data alive
+                        if result.success:
+                            self._finish()
                 except (KeyboardInterrupt, CollectiveError) as caught:  # it hit IPython's own code around the cell
                     self._end_forked_child(None)
                     error = caught.reason if isinstance(caught, _Insisting) else caught

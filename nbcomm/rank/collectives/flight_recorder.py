@@ -15,6 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+from ...torch_internals import nccl
 from ..clock import clock
 from ..output.capture import NOBODY, run_of_thread
 from . import call_site
@@ -64,6 +65,7 @@ class FlightRecorder:
         main: the main thread's ident.
         run: the current request; None while threads of all cells count as those of earlier ones.
         live: the handles that may not have ended, each with its call, by their ids.
+        on_device: calls that were waited for, but are only queued on the GPU, each with its mark there, by their ids.
         inside: the call in which torch's own method runs now, on the main thread.
         waiting: the handles that the main thread waits for, and whether for a limited time; the innermost last.
         waiting_beside: as `waiting`, for each thread that carries on what a cell has begun, by its ident.
@@ -89,6 +91,7 @@ class FlightRecorder:
         self._logs: dict[str, Log] = {}
         self._formed: Counter[tuple[str, tuple[int, ...]]] = Counter()
         self.live: dict[int, tuple[Any, RecordedCall]] = {}
+        self.on_device: dict[int, tuple[Any, RecordedCall]] = {}
         self._enough = _MANY
         self.waiting: list[tuple[Any, bool]] = []
         self.waiting_beside: dict[int, list[tuple[Any, bool]]] = {}
@@ -145,6 +148,7 @@ class FlightRecorder:
         self._formed.clear()
         self._logs.clear()
         self.live.clear()
+        self.on_device.clear()
         self._creations = Log(NEW_GROUP, [])
         self._left = False
 
@@ -207,8 +211,50 @@ class FlightRecorder:
 
     def _unheld(self) -> set[int]:
         """Return handles that report no end, and that nobody else holds: C++ has waited for them (`wait_tensor`)."""
-        silent = {key: held for key, held in list(self.live.items()) if held[1].name == _SILENT}
-        return {key for key, holders in _holders(silent).items() if holders <= _ALONE} if silent else set()
+        return self._alone(lambda call: call.name == _SILENT)
+
+    def _alone(self, which: Callable[[RecordedCall], bool]) -> set[int]:
+        """Return those handles of some calls that nobody else holds."""
+        some = {key: held for key, held in list(self.live.items()) if which(held[1])}
+        return {key for key, holders in _holders(some).items() if holders <= _ALONE} if some else set()
+
+    # ── what a GPU has yet to do ────────────────────────────────────────────────────────────────────
+
+    def _queue(self, work: Any, call: RecordedCall) -> None:
+        """Keep a call that was waited for, but is only queued on the GPU. Its handle would keep its tensors."""
+        mark = None if work.is_completed() else nccl.mark()
+        if mark is not None:
+            if len(self.on_device) >= _MANY:
+                self.undone()
+            self.on_device[id(call)] = mark, call
+
+    def undone(self) -> list[RecordedCall]:
+        """Return the calls that the GPU has yet to do and that no code can wait for: nobody has their handles."""
+        for key, (mark, _) in list(self.on_device.items()):
+            if nccl.is_done(mark):
+                self.on_device.pop(key, None)
+        alone = self._alone(lambda call: not call.log.is_gloos)  # those of DDP, for which C++ lets the stream wait
+        held = [held for key in alone if (held := self.live.get(key)) is not None]
+        queued = [call for _, call in list(self.on_device.values())]
+        return queued + [call for work, call in held if not call.has_ended(work)]
+
+    def await_device(self, timeout: float | None = None) -> None:
+        """Wait until the GPU has done them, at the end of a request, on the main thread.
+
+        Args:
+            timeout: seconds; None for no limit.
+
+        Raises:
+            CollectiveError: they were aborted.
+        """
+        if not self.on_device and not self.live:
+            return
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while (calls := self.undone()) and (deadline is None or time.monotonic() < deadline):
+            with self.within(calls[0]):
+                time.sleep(_TICK)
+            if self.aborted and timeout is None:
+                raise self._explain(RuntimeError("The connection was closed while the GPU still had calls to do."))
 
     def _end(self, key: int) -> None:
         """Settle a handle that has ended; of a receive from any source, note the sender."""
@@ -259,6 +305,8 @@ class FlightRecorder:
         if sliced:
             self.live.pop(id(work), None)
         else:
+            if call is not None and not call.log.is_gloos:
+                self._queue(work, call)
             self._end(id(work))
         return result
 

@@ -80,6 +80,7 @@ class StuckDetector:
         recorder = self._recorder
         if (
             recorder.live
+            or recorder.on_device
             or recorder.waiting
             or recorder.waiting_beside
             or recorder.waiting_elsewhere
@@ -113,11 +114,14 @@ class StuckDetector:
         if recorder.inside is not None:
             return [recorder.inside]
         # In C++ that torch entered by itself (backward, wait_tensor) it is not known what is waited for. But a main
-        # thread that does not move inside torch, while calls are under way, waits for one of them.
-        if main is None or not recorder.live or not main.f_code.co_filename.startswith(_TORCH):
+        # thread that does not move inside torch, while calls are under way, waits for one of them. And one that does
+        # not move anywhere, while a GPU has calls to do for which no code can wait, reads what they make, or will wait
+        # for them at the end of its cell; CUDA lets it spin meanwhile.
+        device = recorder.undone() if recorder.on_device or recorder.live else []
+        if main is None or not (device or (recorder.live and main.f_code.co_filename.startswith(_TORCH))):
             self._still = (None, 0.0)
             return []
-        spent = _cpu_seconds(recorder.main)
+        spent = 0.0 if device else _cpu_seconds(recorder.main)
         place = (id(main), main.f_lasti, spent)
         now = time.monotonic()
         if place != self._still[0]:
@@ -125,7 +129,7 @@ class StuckDetector:
             return []
         if now - self._still[1] < _STILL:
             return []
-        return recorder.under_way()
+        return device or recorder.under_way()
 
     def _awaited(self, waiting: Sequence[tuple[Any, bool]]) -> list[RecordedCall]:
         try:
@@ -194,7 +198,7 @@ def _pending(  # noqa: PLR0913 - a call has these
         call.log.ranks,
         call.seq,
         what,
-        line,
+        line or begun,  # the code has ended: where it was called
         call.since,
         call.peer,
         call.tag,

@@ -39,6 +39,9 @@ from .store_ways import FarWay, UnixWay, WayToStore
 
 _WORLD = "0"
 """Torch's name of the first group that is made; after it was destroyed, it is made again."""
+_SETTLES = 0.25
+"""Seconds in which a GPU has done what it can do, after a cell has failed."""
+
 _ANEW = "The process groups were re-formed after this started; start it again."
 
 
@@ -376,8 +379,11 @@ class World(Generation):
         return self._broken is not None or not dist.is_initialized() or self.replaced
 
     def in_the_middle(self) -> bool:
-        """Return whether a cell that failed has left a DDP or FSDP module inside its forward or backward."""
-        return not self.plain and ddp_fsdp.interrupted()
+        """Return whether a cell that failed has left a module inside its forward or backward, or calls on a GPU."""
+        if self.plain:
+            return False
+        self.record.await_device(_SETTLES)
+        return ddp_fsdp.interrupted() or bool(self.record.undone())
 
     # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
 

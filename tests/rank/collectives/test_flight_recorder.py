@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from datetime import timedelta
 
 import pytest
 
+from nbcomm.errors import HangError
 from nbcomm.rank.collectives.call_values import Drawn
 from nbcomm.rank.collectives.flight_recorder import _MANY, FlightRecorder
 from nbcomm.rank.collectives.recorded_call import Log, RecordedCall
+from nbcomm.torch_internals import nccl as torch_nccl
 
 from .calls import Work, collective, group_of_two  # noqa: F401  # the last is the fixture `group`
 
@@ -160,3 +164,108 @@ def test_a_collective_that_has_failed_here_is_told_until_the_group_is_formed_ane
     assert record.failed() == {"pair": [1]}
     log.begin()
     assert record.failed() == {}
+
+
+class Mark:
+    """A place in a GPU's stream."""
+
+    def __init__(self) -> None:
+        self.done: bool | Exception = False
+
+    def query(self) -> bool:
+        if isinstance(self.done, Exception):
+            raise self.done
+        return self.done
+
+
+@pytest.fixture
+def marks(monkeypatch: pytest.MonkeyPatch) -> list[Mark]:
+    """The marks that are made, in place of a GPU's."""
+    made: list[Mark] = []
+
+    def mark() -> Mark:
+        made.append(Mark())
+        return made[-1]
+
+    monkeypatch.setattr(torch_nccl, "mark", mark)
+    return made
+
+
+def queued(record: FlightRecorder, log: Log, *, done: bool = False) -> tuple[Work, RecordedCall]:
+    """A call whose wait returns when it is queued."""
+    work, call = Work(), collective(log)
+    record.follow(work, call)
+    if done:
+        work.over.set()
+    assert record.wait(lambda _: True, work, (), {})
+    return work, call
+
+
+def test_a_call_that_is_only_queued_is_known_until_the_gpu_has_done_it(marks: list[Mark]) -> None:
+    record, log = FlightRecorder(), Log("nccl", [0, 1])
+    queued(record, log, done=True)
+    assert not marks, "it had ended before anybody asked"
+    calls = [queued(record, log)[1] for _ in range(3)]
+    assert record.undone() == calls
+    assert not record.live, "a handle would keep its tensors"
+    marks[0].done = True
+    marks[1].done = RuntimeError("CUDA error: device-side assert triggered")
+    assert record.undone() == calls[2:]
+    record.forget()
+    assert record.undone() == []
+
+
+def test_many_that_are_done_are_let_go(marks: list[Mark]) -> None:
+    record, log = FlightRecorder(), Log("nccl", [0, 1])
+    for _ in range(4 * _MANY):
+        queued(record, log)
+        marks[-1].done = True
+    assert len(record.on_device) <= _MANY
+
+
+def test_gloos_calls_have_ended_when_their_wait_has(marks: list[Mark]) -> None:
+    record, log = FlightRecorder(), Log("gloo", [0, 1], timedelta(seconds=60))
+    work, call = Work(), collective(log)
+    record.follow(work, call)
+    record.wait(lambda *_: True, work, (), {})
+    assert not marks
+    assert record.undone() == []
+
+
+def test_what_ddp_has_called_is_undone_and_what_code_can_wait_for_is_not(marks: list[Mark]) -> None:
+    record, log = FlightRecorder(), Log("nccl", [0, 1])
+    held, call = Work(), collective(log)
+    record.follow(held, collective(log))
+    record.follow(Work(), call)
+    assert record.undone() == [call]
+    assert not marks
+
+
+def test_the_end_of_a_request_waits_for_the_gpu_and_is_told_as_a_wait(marks: list[Mark]) -> None:
+    record, log = FlightRecorder(), Log("nccl", [0, 1])
+    _, call = queued(record, log)
+    seen: list[RecordedCall | None] = []
+
+    def gpu() -> None:
+        deadline = time.monotonic() + 30
+        while record.inside is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        seen.append(record.inside)
+        marks[0].done = True
+
+    thread = threading.Thread(target=gpu)
+    thread.start()
+    record.await_device()
+    thread.join()
+    assert seen == [call]
+    assert record.inside is None
+
+
+def test_an_abort_ends_that_wait_with_its_reason(marks: list[Mark]) -> None:
+    record = FlightRecorder(explain=lambda error: HangError(f"explained: {error}"))
+    queued(record, Log("nccl", [0, 1]))
+    record.await_device(0.01)  # a limited one only waits
+    record.aborted = time.monotonic()
+    with pytest.raises(HangError, match="explained: The connection was closed while the GPU"):
+        record.await_device()
+    assert not marks[0].done
