@@ -14,7 +14,7 @@ WORKERS ?= 4
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help quick demo test test-all test-torch test-lowest lint bench faults gpu soak mutants screenshots clean system-packages javascript-tools
+.PHONY: help quick demo test test-all test-torch test-lowest lint bench faults gpu gpu-carry soak mutants screenshots clean system-packages javascript-tools
 
 help:
 	@echo 'make quick   in about a minute: lint of what has changed, and every test that starts no process'
@@ -28,6 +28,7 @@ help:
 	@echo 'make bench   the speed table'
 	@echo 'make faults  break a world in every way of docs/reliability.md, and write its rows'
 	@echo 'make gpu     what only a GPU can show, in at most eight minutes; its steps that need none run without one'
+	@echo 'make gpu-carry   what a machine without a network needs for that, in build/gpu'
 	@echo 'make soak    one world through 500 random cells with random faults, checked after each'
 	@echo 'make mutants change the pure modules a little at a time: which changes does no test notice? Not a part of make test.'
 	@echo '             MODULE=nbcomm/rank_spec.py names one of them'
@@ -101,6 +102,10 @@ faults: $(VENV)/ready-to-develop
 gpu: $(VENV)/ready-to-run
 	$(SAY) 'Trying on a GPU what no other machine can show; the table goes to gpu-evidence.txt.'
 	@$(BIN)/python -m tests.gpu
+
+gpu-carry: $(VENV)/ready-to-run
+	$(SAY) 'Collecting what a machine without a network needs for make gpu, in build/gpu; PYTHON_THERE=3.13 is its version.'
+	@$(BIN)/python -m tests.gpu.carry --python $(or $(PYTHON_THERE),3.12)
 
 soak: $(VENV)/ready-to-develop
 	$(SAY) 'Soaking a world in random cells and faults; a seed that fails can be replayed.'

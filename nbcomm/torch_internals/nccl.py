@@ -9,6 +9,7 @@ Read in torch 2.8 to 2.15 (`ProcessGroupNCCL.cpp`); not run on a GPU.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import threading
 import time
@@ -16,6 +17,7 @@ import weakref
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -34,8 +36,10 @@ SETTINGS = {
     "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
     # Messages share the group's communicator, as a further one for two ranks could hang; torch would warn of that.
     "TORCH_NCCL_SHOW_EAGER_INIT_P2P_SERIALIZATION_WARNING": "0",
+    # NCCL's own service for questions takes them from everyone on the machine, at a port that two worlds would share.
+    "NCCL_RAS_ENABLE": "0",
 }
-"""Variables that torch reads as it makes a group, with what our groups need."""
+"""Variables that torch and NCCL read as a group is made, with what our groups need."""
 
 _SHARED = {
     "NCCL_MULTI_RANK_GPU_ENABLE": "1",  # from 2.30 on; else a second rank on a GPU is refused as a duplicate
@@ -65,11 +69,27 @@ def settings(sharing: int = 1) -> dict[str, str]:
         sharing: how many ranks are on this rank's GPU.
     """
     needed = SETTINGS if sharing == 1 else {**SETTINGS, **_SHARED, "NCCL_MAX_CTAS": str(max(1, _CTAS // sharing))}
-    return {
-        name: value
-        for name, value in needed.items()
-        if name not in os.environ and name.removeprefix("TORCH_") not in os.environ
-    }
+    return {name: value for name, value in needed.items() if not os.environ.keys() & _names(name)}
+
+
+def _names(name: str) -> set[str]:
+    """Return the variables by which a user may have said something else."""
+    return {name, name.removeprefix("TORCH_"), *(["NCCL_RAS_ADDR"] if name == "NCCL_RAS_ENABLE" else [])}
+
+
+def version() -> str:
+    """Return the version of the NCCL that this process has, such as "2.30.7"; "" without one, or with AMD's.
+
+    Torch itself only tells with which one it was built.
+    """
+    if torch.version.hip or not dist.is_nccl_available():
+        return ""
+    number = ctypes.c_int()
+    try:
+        ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cuda.so")).ncclGetVersion(ctypes.byref(number))
+    except (OSError, AttributeError):  # it is a part of torch's library, and not found by name
+        return ".".join(map(str, torch.cuda.nccl.version()[:3]))
+    return f"{number.value // 10_000}.{number.value // 100 % 100}.{number.value % 100}"
 
 
 def check_built_in() -> None:

@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 import torch
 
+from nbcomm.torch_internals import nccl
+
 from .steps import STEPS, Place, Step
 
 SECONDS = 30
@@ -50,7 +52,7 @@ def main() -> int:
     parser.add_argument("--into", type=Path, default=Path("gpu-evidence.txt"), help="where the table goes")
     options = parser.parse_args()
     chosen = {int(one) for one in options.only.split(",") if one}
-    place, began = Place(gpu=torch.cuda.device_count() > 0), time.monotonic()
+    place, began = Place(torch.cuda.device_count() > 0, nccl.version()), time.monotonic()
     signal.signal(signal.SIGALRM, _ring)
     rows = []
     for step in STEPS:
@@ -73,8 +75,8 @@ def _ring(*_: object) -> None:
 
 def _tried(step: Step, place: Place) -> Row:
     what = (step.run.__doc__ or "").strip().splitlines()[0]
-    if step.gpu and not place.gpu:
-        return Row(step.number, "skipped", 0.0, what, "there is no GPU")
+    if why := step.why_not(place):
+        return Row(step.number, "skipped", 0.0, what, why)
     began = time.monotonic()
     signal.alarm(SECONDS)
     try:

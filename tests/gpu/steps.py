@@ -6,10 +6,13 @@ so most steps run on the CPU as well, with gloo; those marked with ``gpu`` do no
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import io
 import os
 import re
 import shutil
+import socket
 import subprocess
 import sys
 import threading
@@ -22,6 +25,7 @@ from typing import Any
 
 import nbcomm
 from nbcomm import CellError
+from nbcomm.launch.placement import can_share
 
 
 @dataclass
@@ -30,18 +34,20 @@ class Place:
 
     Attributes:
         gpu: whether there is one.
+        nccl: the version of NCCL, or "".
         kept: worlds that several steps use, by their kind.
     """
 
     gpu: bool
+    nccl: str = ""
     kept: dict[str, Any] = field(default_factory=dict)
 
     def world(self, kind: str) -> Any:
-        """Return a world: "one" rank with its own GPU, or "two" that share one over gloo."""
+        """Return a world: "one" rank with its own GPU, "two" that share one over gloo, or "shared", over NCCL."""
         session = self.kept.get(kind)
         if session is None or not session.running:
             self.end(kind)
-            options = {"device": "cuda"} if kind == "two" and self.gpu else {}
+            options = {"two": {"device": "cuda"}, "shared": {"share": True}}.get(kind, {}) if self.gpu else {}
             session = self.kept[kind] = nbcomm.start(1 if kind == "one" else 2, **options)
             session.run("import torch, os, time, threading, torch.distributed as dist", quiet=True)
         return session
@@ -62,6 +68,9 @@ def expect(condition: object, what: object) -> None:
     """Raise if a condition does not hold, with what was seen."""
     if not condition:
         raise WrongError(str(what))
+
+
+SUM = "all_reduce(torch.ones(1, device=device)).item()"
 
 
 def value(session: Any, expression: str) -> list[Any]:
@@ -100,7 +109,7 @@ def facts(place: Place) -> str:
 
     told = [f"torch {torch.__version__}"]
     if place.gpu:
-        told.append(f"NCCL {'.'.join(map(str, torch.cuda.nccl.version()))}")
+        told.append(f"NCCL {place.nccl}")
         told.append(run("nvidia-smi", "--query-gpu=name,driver_version,memory.total", "--format=csv,noheader"))
         mapped = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines() if "libnccl" in line}
         told.append(f"NCCL from {', '.join(sorted(mapped)) or 'no file that is mapped yet'}")
@@ -362,23 +371,29 @@ def killed(place: Place) -> str:
 # ── two ranks, which share a GPU over gloo ──────────────────────────────────────────────────────────
 
 
-def hangs(place: Place) -> str:
-    """A missing rank, a mismatch and an interrupt end within seconds, and both ranks go on."""
-    session, took = place.world("two"), []
-    for code, word in (
-        ("if rank == 0: all_reduce(torch.ones(1, device=device))", "Hang"),
-        ("dist.all_reduce(torch.ones(2 + rank, device=device))", "Mismatch"),
-    ):
-        text, seconds = failure(session, code)
-        expect(word in text, text)
+def hangs(kind: str) -> Callable[[Place], str]:
+    """Make the step in which calls end."""
+
+    def step(place: Place) -> str:
+        """A missing rank, a mismatch and an interrupt end within seconds, and both ranks go on."""
+        session, took = place.world(kind), []
+        for code, word in (
+            ("if rank == 0: all_reduce(torch.ones(1, device=device))", "Hang"),
+            ("if rank == 0: x = torch.ones(1, device=device); dist.all_reduce(x); x.item()", "Hang"),
+            ("dist.all_reduce(torch.ones(2 + rank, device=device))", "Mismatch"),
+        ):
+            text, seconds = failure(session, code)
+            expect(word in text, text)
+            took.append(seconds)
+        with interrupted(session, 1.0):
+            text, seconds = failure(session, "all_reduce(1) if rank == 0 else time.sleep(60)")
+        expect("KeyboardInterrupt" in text, text)
         took.append(seconds)
-    with interrupted(session, 1.0):
-        text, seconds = failure(session, "all_reduce(1) if rank == 0 else time.sleep(60)")
-    expect("KeyboardInterrupt" in text, text)
-    took.append(seconds)
-    expect(max(took) < 10, took)
-    expect(value(session, "all_reduce(torch.ones(1, device=device)).item()") == [2.0, 2.0], "afterwards")
-    return ", ".join(f"{one:.1f} s" for one in took)
+        expect(max(took) < 10, took)
+        expect(value(session, SUM) == [2.0, 2.0], "afterwards")
+        return ", ".join(f"{one:.1f} s" for one in took)
+
+    return step
 
 
 def nccl_alone(place: Place) -> str:
@@ -399,6 +414,117 @@ def nccl_twice(place: Place) -> str:
     return f"{seconds:.1f} s: {text.splitlines()[0][:100]}"
 
 
+# ── two ranks, which share a GPU over NCCL ──────────────────────────────────────────────────────────
+
+
+def shares(place: Place) -> str:
+    """Two ranks share it by NCCL; a subgroup, send and recv."""
+    session = place.world("shared")
+    backends = value(session, "dist.get_backend_config()")
+    expect(all(("cuda:nccl" in one) == place.gpu for one in backends), (backends, session.how_started))
+    session.run(
+        "half = new_group([0, 1])\n"
+        "x = torch.full((1 << 20,), float(rank), device=device)\n"
+        "dist.all_reduce(x, group=half)\n"
+        "y = send(x * 2, 1) if rank == 0 else recv(0)\n"
+        "told = x[-1].item(), y[-1].item() if rank else 2.0",
+        quiet=True,
+    )
+    expect(session.pull("told") == [(1.0, 2.0)] * 2, session.pull("told"))
+    return backends[0]
+
+
+def late(place: Place) -> str:
+    """A rank comes 12 s late in a world with --timeout 10: a right sum, and no dead rank."""
+    place.end("shared")
+    options = {"share": True} if place.gpu else {}
+    with nbcomm.start(2, timeout=10.0, **options) as session:
+        session.run(f"import torch, time\nif rank: time.sleep(12)\nfound = {SUM}", quiet=True)
+        found = session.pull("found")
+        expect(found == [2.0, 2.0], found)
+    return "12 s after the other one"
+
+
+def after_heal(place: Place) -> str:
+    """After heal, a subgroup's first call with a rank missing is freed, and kill -9 in an all_reduce healed."""
+    session = place.world("shared")
+    session.run("kept, half = rank + 1, new_group([0, 1])\nx = torch.ones(1 << 20, device=device)", quiet=True)
+    text, _ = failure(
+        session, "if rank: threading.Timer(0.5, os.kill, (os.getpid(), 9)).start()\nwhile True: dist.all_reduce(x)"
+    )
+    expect("killed by SIGKILL" in text, text)
+    session.heal()
+    expect(session.pull("kept", ranks=[0]) == [1], "rank 0 has lost its variables")
+    session.run("import torch, os, time, threading, torch.distributed as dist", [1], quiet=True)
+    expect(value(session, SUM) == [2.0, 2.0], "after heal")
+    session.run("other = new_group([0, 1])", quiet=True)
+    text, seconds = failure(session, "if rank == 0: dist.all_reduce(torch.ones(1, device=device), group=other)")
+    expect("Hang" in text, text)
+    expect(value(session, SUM) == [2.0, 2.0], "after the verdict")
+    return f"told after {seconds:.1f} s"
+
+
+def two_worlds(place: Place) -> str:
+    """Two worlds at once; no port of NCCL's answers."""
+    session = place.world("shared")
+    options = {"share": True} if place.gpu else {}
+    with nbcomm.start(2, **options) as other:
+        other.run("import torch", quiet=True)
+        for one in (session, other, session):
+            expect(value(one, SUM) == [2.0, 2.0], "a sum")
+        with socket.socket() as probe:
+            answers = probe.connect_ex(("127.0.0.1", 28028)) == 0
+        expect(not answers, "something answers at port 28028, which is NCCL's RAS")
+    return "nobody answers at port 28028"
+
+
+TIMED = """
+def timed(call, times):
+    for _ in range(5): call()
+    if device.type == "cuda": torch.cuda.synchronize()
+    best = 1e9
+    for _ in range(5):
+        barrier()
+        began = time.perf_counter()
+        for _ in range(times): call()
+        if device.type == "cuda": torch.cuda.synchronize()
+        best = min(best, (time.perf_counter() - began) / times)
+    return best * 1e6
+inner = dist.group.WORLD._inner
+told = {}
+for size, times in ((1, 50), (16 << 20, 2)):
+    x = torch.ones(size, device=device)
+    told[size * 4] = [round(timed(call, times), 1) for call in (
+        lambda: inner.allreduce([x]).wait(), lambda: dist.all_reduce(x), lambda: all_reduce(x, out=x))]
+"""
+
+
+def times(place: Place) -> str:
+    """The time of all_reduce, 4 B and 64 MB: torch's own group, dist in ours, and the name (microseconds)."""
+    session = place.world("shared")
+    session.run(TIMED, quiet=True)
+    told = session.pull("told")[0]
+    for took in told.values():
+        expect(took[1] < 5 * took[0] and took[2] < 10 * took[0], told)
+    return "; ".join(f"{size} B: {', '.join(map(str, took))}" for size, took in told.items())
+
+
+def ends(place: Place) -> str:
+    """The end of a cell: no note for an unread call, a rank that skips it is told, one that is late is awaited."""
+    session = place.world("shared")
+    session.run("x = torch.ones(4, device=device)", quiet=True)
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        session.run("dist.all_reduce(x)")
+    expect(not shown.getvalue().strip(), shown.getvalue())
+    text, seconds = failure(session, "if rank == 0: dist.all_reduce(x)")
+    expect("Hang" in text, text)
+    slow = "torch.cuda._sleep(int(1e10))" if place.gpu else "time.sleep(6)"
+    session.run(f"if rank: {slow}\ndist.all_reduce(x)", quiet=True)
+    expect(value(session, SUM) == [2.0, 2.0], "afterwards")
+    return f"told after {seconds:.1f} s"
+
+
 @dataclass(frozen=True)
 class Step:
     """One of them.
@@ -407,11 +533,21 @@ class Step:
         number: by which it is told; several may have one.
         run: returns what it saw.
         gpu: it needs a GPU.
+        share: on a GPU, it needs an NCCL in which ranks can share it.
     """
 
     number: int
     run: Callable[[Place], str]
     gpu: bool = False
+    share: bool = False
+
+    def why_not(self, place: Place) -> str:
+        """Return why it cannot be tried; empty if it can."""
+        if self.gpu and not place.gpu:
+            return "there is no GPU"
+        if self.share and place.gpu and not can_share(place.nccl):
+            return f"NCCL {place.nccl} cannot share a GPU"
+        return ""
 
 
 STEPS = (
@@ -430,7 +566,16 @@ STEPS = (
     Step(10, restarts),
     Step(14, names("two")),
     Step(14, trains("two")),
-    Step(15, hangs),
+    Step(15, hangs("two")),
     Step(16, nccl_alone, gpu=True),
     Step(17, nccl_twice, gpu=True),
+    Step(18, shares, share=True),
+    Step(18, names("shared"), share=True),
+    Step(19, hangs("shared"), share=True),
+    Step(21, after_heal, share=True),
+    Step(22, trains("shared"), share=True),
+    Step(23, two_worlds, share=True),
+    Step(24, times, share=True),
+    Step(25, ends, share=True),
+    Step(20, late, share=True),
 )

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 import time
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -36,6 +39,7 @@ def _until(condition: Callable[[], bool]) -> None:
 
 
 def test_what_the_user_has_set_is_left_alone_by_either_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_RAS_ADDR", raising=False)
     for name in nccl.SETTINGS:
         for one in (name, name.removeprefix("TORCH_")):
             monkeypatch.delenv(one, raising=False)
@@ -44,6 +48,13 @@ def test_what_the_user_has_set_is_left_alone_by_either_name(monkeypatch: pytest.
     monkeypatch.setenv("NCCL_ASYNC_ERROR_HANDLING", "3")
     left = {"TORCH_NCCL_ENABLE_MONITORING", "TORCH_NCCL_ASYNC_ERROR_HANDLING"}
     assert nccl.settings() == {name: value for name, value in nccl.SETTINGS.items() if name not in left}
+
+
+def test_who_names_a_port_for_nccls_questions_has_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NCCL_RAS_ENABLE", raising=False)
+    assert nccl.settings()["NCCL_RAS_ENABLE"] == "0"
+    monkeypatch.setenv("NCCL_RAS_ADDR", "localhost:28029")
+    assert "NCCL_RAS_ENABLE" not in nccl.settings()
 
 
 def test_ranks_that_share_a_gpu_fit_on_it_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -98,3 +109,21 @@ def test_what_is_there_only_when_nobody_waits_for_it_is_undone(ended: bool, monk
     assert not undone.is_set()
     go.set()
     assert undone.wait(30)
+
+
+@pytest.mark.parametrize(("number", "version"), [(23007, "2.30.7"), (22809, "2.28.9")])
+def test_the_version_is_that_of_the_library_that_is_there(
+    monkeypatch: pytest.MonkeyPatch, number: int, version: str
+) -> None:
+    def get_version(into: Any) -> int:
+        into._obj.value = number
+        return 0
+
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace(ncclGetVersion=get_version))
+    assert nccl.version() == version
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: SimpleNamespace())  # NCCL is a part of torch's library
+    monkeypatch.setattr(torch.cuda.nccl, "version", lambda: (2, 27, 3))
+    assert nccl.version() == "2.27.3"
+    monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
+    assert nccl.version() == ""

@@ -82,14 +82,12 @@ def count_threads() -> int:
 
 
 def _nccl_version() -> str:
-    """Return the version of NCCL; empty if there is none, or it is AMD's, which has other versions."""
+    """Return the version of NCCL that ranks will have; empty if there is none."""
     if "torch" not in sys.modules:
-        return _asked_of_another("from torch.cuda import nccl; print('.'.join(map(str, nccl.version()[:3])))")
-    import torch
+        return _asked_of_another("from nbcomm.torch_internals.nccl import version; print(version())")
+    from ...torch_internals import nccl
 
-    with suppress(AttributeError):  # a build without it
-        return "" if torch.version.hip else ".".join(map(str, torch.cuda.nccl.version()[:3]))
-    return ""
+    return nccl.version()
 
 
 def _asked_of_another(code: str) -> str:
