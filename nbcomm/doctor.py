@@ -12,6 +12,7 @@ import importlib.metadata
 import os
 import shutil
 import socket
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -25,7 +26,7 @@ from packaging.specifiers import SpecifierSet
 from .durations import is_time
 from .errors import CellError, StartError
 from .launch.backends import INSTALL
-from .launch.placement import choose_size
+from .launch.placement import can_share, choose_size
 from .node.processes.resources import free_memory, usable_cores
 from .node.seed import client as seed
 from .node.seed.inheritance import WARM_VARIABLE
@@ -58,7 +59,7 @@ def findings() -> Iterator[tuple[str, CheckResult]]:
         yield "tested", _guarded(lambda: tested(torch.__version__))
         yield "gloo", _guarded(lambda: gloo(torch.distributed))
         yield "GPUs", _guarded(lambda: gpus(torch.cuda.device_count()))
-        yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed))
+        yield "NCCL", _guarded(lambda: nccl(torch.cuda.device_count(), torch.distributed, torch.cuda))
         yield "cores, memory", _guarded(lambda: room(_default_size(torch.cuda.device_count())))
     yield "fork", _guarded(fork)
     yield "warm start", _guarded(warm_start)
@@ -160,12 +161,28 @@ def tested(version: str) -> CheckResult:
     return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
 
 
+def _ask_driver(program: str) -> str:
+    """Return the names of the GPUs, each once, and the driver's version; empty if it does not answer."""
+    query = [program, "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20, check=True)  # noqa: S603 - the driver's
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    told = [line.split(", ") for line in done.stdout.splitlines() if line.count(", ") == 1]
+    names = ", ".join(dict.fromkeys(name for name, _ in told))
+    return f"{names}; driver {told[0][1]}" if told else ""
+
+
 def gpus(
-    count: int, driver: str | None = shutil.which("nvidia-smi"), build: Callable[[], TorchBuild | None] = installed
+    count: int,
+    driver: str | None = shutil.which("nvidia-smi"),
+    build: Callable[[], TorchBuild | None] = installed,
+    asked: Callable[[str], str] = _ask_driver,
 ) -> CheckResult:
     """Count the GPUs that torch sees, and check whether the machine has GPUs that it does not see."""
     if count:
-        return CheckResult("ok", f"torch sees {count}: a world starts with one rank per GPU.")
+        told = asked(driver) if driver else ""
+        return CheckResult("ok", f"torch sees {count}{told and f' ({told})'}: a world starts with one rank per GPU.")
     if driver:
         found = build()
         why = (
@@ -177,13 +194,42 @@ def gpus(
     return CheckResult("ok", "No GPU here: ranks run on the CPU with gloo.")
 
 
-def nccl(count: int, distributed: Any) -> CheckResult:
-    """Check that this torch has NCCL, if there are GPUs."""
+def _nccl_version() -> str:
+    from .torch_internals import nccl  # with torch
+
+    return nccl.version()
+
+
+def _mps_runs() -> bool:
+    """Return whether CUDA's Multi-Process Service, which lets processes use a GPU at the same time, runs here."""
+    folder = os.environ.get("CUDA_MPS_PIPE_DIRECTORY", "/tmp/nvidia-mps")  # noqa: S108 - NVIDIA's default
+    return Path(folder, "control").exists()
+
+
+def nccl(
+    count: int,
+    distributed: Any,
+    cuda: Any = None,
+    version: Callable[[], str] = _nccl_version,
+    mps: Callable[[], bool] = _mps_runs,
+) -> CheckResult:
+    """Check that this torch has NCCL, if there are GPUs, and that these reach each other."""
     if not count:
         return CheckResult("ok", "Not needed without GPUs.")
-    if distributed.is_available() and distributed.is_nccl_available():
-        return CheckResult("ok", "NCCL is built in: tensors go from GPU to GPU.")
-    return CheckResult("warn", "This torch is built without NCCL; start worlds with --backend gloo, which is slower.")
+    if not (distributed.is_available() and distributed.is_nccl_available()):
+        why = "This torch is built without NCCL; start worlds with --backend gloo, which is slower."
+        return CheckResult("warn", why)
+    found = version()
+    told = f"NCCL {found} (ProcessGroupNCCL): tensors go from GPU to GPU."
+    if can_share(found):
+        at_once = "at the same time, by MPS" if mps() else "in turns, for MPS does not run"
+        told = f"{told} With --share several ranks use one GPU, {at_once}."
+    far = [other for other in range(1, count) if not cuda.can_device_access_peer(0, other)]
+    if far:
+        return CheckResult(
+            "warn", f"{told} GPU 0 reaches GPU {far[0]} only through the host's memory, which is slower."
+        )
+    return CheckResult("ok", told)
 
 
 def _default_size(gpus: int) -> int:

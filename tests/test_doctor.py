@@ -156,12 +156,22 @@ def test_a_driver_whose_gpus_torch_does_not_see_is_a_warning() -> None:
     assert verdict.level == "warn"
     assert "torch 2.13.0+cpu is a build without GPUs: install a build for your GPU" in verdict.sentence
     assert doctor.gpus(0, None).level == "ok"
-    assert doctor.gpus(8, "/usr/bin/nvidia-smi").level == "ok"
+    told = doctor.gpus(8, "/usr/bin/nvidia-smi", asked=lambda _: "NVIDIA H200; driver 580.65")
+    assert told == ("ok", "torch sees 8 (NVIDIA H200; driver 580.65): a world starts with one rank per GPU.")
+    assert doctor.gpus(1, None).sentence == "torch sees 1: a world starts with one rank per GPU."
 
 
 def test_nccl_matters_only_where_gpus_are() -> None:
     assert doctor.nccl(0, distributed(nccl=False)).level == "ok"
-    assert doctor.nccl(2, distributed(nccl=True)).level == "ok"
+    cuda = SimpleNamespace(can_device_access_peer=lambda _one, other: other != 3)
+    told = doctor.nccl(2, distributed(), cuda, lambda: "2.28.9")
+    assert told == ("ok", "NCCL 2.28.9 (ProcessGroupNCCL): tensors go from GPU to GPU.")
+    newer = doctor.nccl(1, distributed(), cuda, lambda: "2.30.7", lambda: False)
+    assert newer.sentence.endswith("With --share several ranks use one GPU, in turns, for MPS does not run.")
+    assert "at the same time, by MPS" in doctor.nccl(1, distributed(), cuda, lambda: "2.30.7", lambda: True).sentence
+    far = doctor.nccl(8, distributed(), cuda, lambda: "2.28.9")
+    assert far.level == "warn"
+    assert "GPU 0 reaches GPU 3 only through the host's memory" in far.sentence
     verdict = doctor.nccl(2, distributed(nccl=False))
     assert verdict.level == "warn"
     assert "--backend gloo" in verdict.sentence
@@ -277,3 +287,21 @@ def test_what_is_optional_is_never_more_than_ok() -> None:
         found = check(lambda name: f"/usr/bin/{name}")
         assert found.level == "ok"
         assert found.sentence.startswith("/usr/bin/")
+
+
+@pytest.mark.outside
+def test_the_driver_is_asked_for_names_and_its_version(tmp_path: Path) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text("#!/bin/sh\necho 'NVIDIA H200, 580.65.06'\necho 'NVIDIA H200, 580.65.06'\n")
+    program.chmod(0o700)
+    assert doctor._ask_driver(str(program)) == "NVIDIA H200; driver 580.65.06"
+    program.write_text("#!/bin/sh\necho failed; exit 9\n")
+    assert doctor._ask_driver(str(program)) == ""
+    assert doctor._ask_driver(str(tmp_path / "none")) == ""
+
+
+def test_mps_runs_where_its_pipe_is(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("CUDA_MPS_PIPE_DIRECTORY", str(tmp_path))
+    assert not doctor._mps_runs()
+    (tmp_path / "control").touch()
+    assert doctor._mps_runs()

@@ -173,7 +173,9 @@ _fixed = operator.attrgetter("rank", "local_rank", "node_rank", "host", "device"
 def _row(view: RankView) -> tuple[Any, ...]:
     """Return a rank's changing fields, memory in whole mebibytes: it varies by a few pages all the time."""
     memory, device_memory = (size // _MEMORY_STEP * _MEMORY_STEP for size in (view.memory, view.device_memory))
-    return view.state, view.since, memory, device_memory, view.device_total, view.note, view.error[:_ERROR]
+    figures = memory, device_memory, view.device_total
+    row = (view.state, view.since, *figures, view.note, view.error[:_ERROR])
+    return (*row, view.on_gpu) if view.on_gpu else row
 
 
 def packed_ladder(ladder: Ladder | None) -> list[Any] | None:

@@ -164,6 +164,7 @@ def _table(ranks: Sequence[RankView], ladder: Ladder | None, now: float) -> tupl
         "pid": [str(row[0].pid or "–") if len(row) == 1 else "" for _, row in rows],
         "memory": [_from_to(row, lambda view: view.memory, memory) for _, row in rows],
         "device memory": [_from_to(row, lambda view: view.device_memory, _device_memory) for _, row in rows],
+        "GPU": [row[0].on_gpu if len(row) == 1 else "" for _, row in rows],
         "state": [row[0].state for _, row in rows],
         "since": [_since(min(view.since for view in row), now) for _, row in rows],
         "note": [note for note, _ in rows],

@@ -46,6 +46,7 @@ class RankView:
         device_total: memory of its device in bytes; 0 = unknown.
         note: one short line about the state ("killed by SIGKILL"), or nothing.
         error: the error that ended its last cell in one line ("ValueError: …"); kept until a cell succeeds.
+        on_gpu: what else is known of its device, in words: see `on_gpu`.
         pss: whether its memory is proportional (PSS), with its share of pages that several processes share; else it is
             resident (RSS).
     """
@@ -64,6 +65,25 @@ class RankView:
     note: str = ""
     error: str = ""
     pss: bool = False
+    on_gpu: str = ""
+
+
+def on_gpu(name: str, allocated: int, reserved: int, sharers: Sequence[int]) -> str:
+    """Tell of a rank's GPU what its memory does not.
+
+    Args:
+        name: of the GPU; empty if nothing is known.
+        allocated: bytes that this rank's tensors have.
+        reserved: bytes that torch keeps for them.
+        sharers: the other ranks on it.
+
+    >>> on_gpu("NVIDIA H200", 3 << 30, 4 << 30, [1, 2])
+    'torch has 3.0 GiB, and keeps 4.0 GiB · NVIDIA H200, also of ranks 1-2'
+    """
+    if not name:
+        return ""
+    kept = f"torch has {amount(allocated)}, and keeps {amount(reserved)}"
+    return f"{kept} · {name}{f', also of {named(sharers)}' if sharers else ''}"
 
 
 class JobView(NamedTuple):

@@ -119,7 +119,8 @@ class StatusReply(Message):
     ``pss``: the memory is proportional; else it is resident. ``shared`` is as in a `Done`. ``importing`` is the library
     that the main thread imports, for whose end an interrupt waits; empty if it imports none. ``ending`` is the request
     that was told to end, 0 if none was, and ``asking`` has what the rank asks a user and has no answer to: the notebook
-    compares both with what it wants.
+    compares both with what it wants. Of the GPU, ``device_memory`` is what all processes use of ``device_total``,
+    ``allocated`` what this rank's tensors have, and ``reserved`` what torch keeps for it.
     """
 
     rank: int
@@ -142,6 +143,9 @@ class StatusReply(Message):
     importing: str = ""
     ending: int = 0
     asking: Sequence[InputRequest] = []
+    device_name: str = ""
+    allocated: int = 0
+    reserved: int = 0
 
 
 class Registered(Message):

@@ -62,7 +62,7 @@ from .cells.pager import show_pages
 from .cells.runner import CellRunner, handle_interrupts
 from .cells.stdin import InputPrompter
 from .ending import Ending
-from .groups.environment import device_memory
+from .groups.environment import Gpu, gpu
 from .groups.world import World
 from .main_loop import CALLBACK, MainLoop, MainThreadState, Parts
 from .messages import Messages
@@ -493,7 +493,7 @@ class RankLink:
 
     def _snapshot(self, question: int) -> StatusReply:
         answered = self._main_thread.answered  # read first: what is read behind it is of after that answer
-        used, total = device_memory(self.world.comm.device) if self.world.comm is not None else (0, 0)
+        on = gpu(self.world.comm.device) if self.world.comm is not None else Gpu()
         memory, pss = self._footprint.measure()
         world, main_thread, main_loop = self.world, self._main_thread, self._main_loop
         termination = self._termination
@@ -504,8 +504,8 @@ class RankLink:
             main_thread.since,
             main_thread.running,
             memory,
-            used,
-            total,
+            on.used,
+            on.total,
             world.generation,
             world.stuck.state(),
             question,
@@ -517,4 +517,7 @@ class RankLink:
             importing=main_loop.runner.importing() if main_loop is not None and main_thread.running is not None else "",
             ending=termination.run if termination is not None else 0,
             asking=self._asker.open() if self._asker is not None else [],
+            device_name=on.name,
+            allocated=on.allocated,
+            reserved=on.reserved,
         )

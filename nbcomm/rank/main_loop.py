@@ -42,7 +42,7 @@ from ..protocol import (
     rank_lists,
 )
 from ..protocol.payload import pack, unpack
-from ..torch_internals import compiling
+from ..torch_internals import compiling, nccl
 from ..world_dir import WorldDir
 from . import ending
 from .baton import Baton
@@ -373,10 +373,13 @@ class MainLoop:
 
     async def _run(self, message: Run) -> Done:
         self._begin(message)
-        if message.script is None:
-            return await self.runner.run(message)
-        with script_runner.instead_of_cell(message.script):
-            return await self.runner.run(message)
+        if message.script is not None:
+            with script_runner.instead_of_cell(message.script):
+                return await self.runner.run(message)
+        if self._parts.world.on_gpu:
+            with nccl.named(f"In [{message.number}]"):
+                return await self.runner.run(message)
+        return await self.runner.run(message)
 
     def _call(self, message: Call, frames: Sequence[Any], notes: list[str]) -> tuple[Payload, list[Any]]:
         function, arguments, keywords = unpack(message.blob, frames)

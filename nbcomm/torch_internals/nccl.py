@@ -14,8 +14,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,19 @@ def abort(backend: Any) -> None:
     """Abort a backend; this may never return."""
     with suppress(RuntimeError):  # it was aborted before
         backend.abort()
+
+
+@contextmanager
+def named(what: str) -> Iterator[None]:
+    """Name what the block does, for Nsight and for torch's profiler."""
+    if torch.version.cuda is not None:
+        torch.cuda.nvtx.range_push(what)
+    try:
+        with torch.profiler.record_function(what) if torch.autograd.profiler._is_profiler_enabled else nullcontext():
+            yield
+    finally:
+        if torch.version.cuda is not None:
+            torch.cuda.nvtx.range_pop()
 
 
 def mark() -> Any:

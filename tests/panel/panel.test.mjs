@@ -102,6 +102,13 @@ test("dark is judged by the background's luminance", () => {
   assert.equal(panel.isDark("rgba(0, 0, 0, 0)"), null);
 });
 
+test("what is known of a rank's GPU is one line", () => {
+  const on = ["idle", 9, 0, 2 ** 31, 2 ** 33, "", "", "torch has 1.0 GiB · NVIDIA H200"];
+  const [with_, without] = panel.apply(null, snapshot(1, on, ROW)).ranks;
+  assert.equal(panel.gpu(with_), "GPU 2.0 GiB of 8.0 GiB · torch has 1.0 GiB · NVIDIA H200");
+  assert.equal(panel.gpu(without), "");
+});
+
 test("the first lines and a rank's line", () => {
   const world = panel.apply(null, snapshot(1, ROW, ROW, ["dead", 9, 0, 2 ** 31, 2 ** 33, ""]));
   assert.equal(panel.sizeLine(world), "2 nodes · gloo");

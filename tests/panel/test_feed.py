@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
@@ -266,3 +267,11 @@ def test_what_is_unknown_travels_too() -> None:
     packed = packed_ladder(Ladder("ranks 0-1", (Rung(1, "x", "", ("from a later version", "out")),)))
     assert packed == ["ranks 0-1", [[1, "x", "", "--"]]]
     assert json.loads(json.dumps(packed_timeline(Timeline(1, 0.0, running=True, spans={0: ()})))) is not None
+
+
+def test_what_is_on_a_gpu_is_a_part_of_a_ranks_row() -> None:
+    (view,) = world("idle")
+    feed = Feed(META, [dataclasses.replace(view, on_gpu="torch has 1.0 GiB")])
+    snapshot = feed.take(0.0, wall=0.0)
+    assert snapshot is not None
+    assert snapshot["rows"] == [("idle", 5.0, 0, 0, 0, "", "", "torch has 1.0 GiB")]

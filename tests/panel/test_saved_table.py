@@ -121,6 +121,18 @@ def test_the_table_tells_all_of_each_rank() -> None:
         assert line.split() == " ".join(cells).split()
 
 
+def test_what_a_gpu_has_is_told_of_each_rank_on_it() -> None:
+    told = words.on_gpu("NVIDIA H200", 3 << 30, 4 << 30, [1])
+    view = RankView(
+        0, device="cuda:0", state="idle", since=NOW, device_memory=9 << 30, device_total=139 << 30, on_gpu=told
+    )
+    (columns, (row,)) = saved_table._table([view], None, NOW)
+    assert dict(zip(columns, row, strict=True))["GPU"] == (
+        "torch has 3.0 GiB, and keeps 4.0 GiB · NVIDIA H200, also of rank 1"
+    )
+    assert words.on_gpu("", 0, 0, [1]) == ""
+
+
 def test_what_is_unknown_everywhere_has_no_column_and_one_machine_no_name() -> None:
     text = saved_table.table_text([RankView(0, host="secret", state="idle", since=NOW)], "w", now=NOW)
     assert "device memory" not in text

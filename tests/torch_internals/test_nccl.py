@@ -127,3 +127,17 @@ def test_the_version_is_that_of_the_library_that_is_there(
     assert nccl.version() == "2.27.3"
     monkeypatch.setattr(dist, "is_nccl_available", lambda: False)
     assert nccl.version() == ""
+
+
+def test_what_is_named_is_seen_by_nsight_and_by_torchs_profiler(monkeypatch: pytest.MonkeyPatch) -> None:
+    cpu = [torch.profiler.ProfilerActivity.CPU]
+    with torch.profiler.profile(activities=cpu) as profile, nccl.named("all_reduce(float32 (3,), sum)"):
+        torch.ones(2).sum()
+    assert "all_reduce(float32 (3,), sum)" in {event.key for event in profile.key_averages()}
+    seen: list[str] = []
+    monkeypatch.setattr(torch.version, "cuda", "12.6")
+    monkeypatch.setattr(torch.cuda.nvtx, "range_push", seen.append)
+    monkeypatch.setattr(torch.cuda.nvtx, "range_pop", lambda: seen.append("/"))
+    with pytest.raises(KeyError), nccl.named("In [3]"):
+        raise KeyError
+    assert seen == ["In [3]", "/"]

@@ -13,7 +13,7 @@ from msgspec import structs
 
 from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
-from ...panel.words import STOPPED_FOR
+from ...panel.words import STOPPED_FOR, on_gpu
 from ...protocol import CollectiveState, Done, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
 from ...rank_spec import listed, named, said_of, together
@@ -315,9 +315,20 @@ class RankTable:
             pss=figures is not None and figures.pss,
             device_memory=figures.device_memory if figures else 0,
             device_total=figures.device_total if figures else 0,
+            on_gpu=self._on_gpu(place, figures) if figures else "",
             note=note,
             error=self._errors.get(place.rank, ""),
         )
+
+    def _on_gpu(self, place: RankPlacement, figures: StatusReply) -> str:
+        others = [
+            other.rank
+            for other in self.places
+            if (other.node_rank, other.device) == (place.node_rank, place.device) and other.rank != place.rank
+        ]
+        step = 1 << 20  # memory varies by a few pages all the time
+        kept = figures.allocated // step * step, figures.reserved // step * step
+        return on_gpu(figures.device_name, *kept, others)
 
     def without_heal(self, rank: int) -> str:
         """Return why a dead rank cannot be replaced, and what to do, in sentences; empty where it can be."""

@@ -240,8 +240,8 @@ export function apply(world, message) {
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */
-function moved(rank, [state, since, bytes, deviceMemory, deviceTotal, note, error = ""]) {
-  return { ...rank, state, since, memory: bytes, deviceMemory, deviceTotal, note, error };
+function moved(rank, [state, since, bytes, deviceMemory, deviceTotal, note, error = "", onGpu = ""]) {
+  return { ...rank, state, since, memory: bytes, deviceMemory, deviceTotal, note, error, onGpu };
 }
 
 /**

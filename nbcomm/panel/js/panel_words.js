@@ -2,7 +2,8 @@
  * The panel's words and numbers; words.py has the same in Python, and tests/panel/cases.json checks that both agree.
  *
  * @typedef {{rank: number, local: number, node: number, host: string, device: string, pid: number, state: string,
- *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string}} Rank
+ *   since: number, memory: number, pss: boolean, deviceMemory: number, deviceTotal: number, note: string, error: string,
+ *   onGpu: string}} Rank
  * @typedef {{seq: number, name: string, line: string, marks: string}} Rung  marks: one of MARKS for each rank
  * @typedef {{group: string, rungs: Rung[]}} Ladder
  * @typedef {{kind: number, start: number, end: number, name: string, bytes: number, line: string}} Span
@@ -233,7 +234,10 @@ export const memory = (r) => (r.memory > 0 ? `${amount(r.memory)} ${r.pss ? "PSS
 export const figures = (r) => (r.state === "dead" ? "" : memory(r));
 
 /** @param {Rank} r */
-export const gpu = (r) => (r.deviceTotal ? `GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}` : "");
+export const gpu = (r) =>
+  r.deviceTotal
+    ? [`GPU ${amount(r.deviceMemory)} of ${amount(r.deviceTotal)}`, r.onGpu].filter(Boolean).join(" · ")
+    : "";
 
 /** @param {Rank} r @param {number} now  the class that colours it: only a long wait is amber */
 export function mood(r, now) {

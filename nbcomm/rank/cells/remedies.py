@@ -9,6 +9,7 @@ import ast
 import re
 from typing import Any
 
+import torch
 import torch.distributed as dist
 
 from ...cell_names import ALL, METHODS, PROPERTIES, imported_from_us, meant
@@ -17,6 +18,13 @@ from . import none_results
 from .none_results import Statement
 
 _NO_GPU = re.compile(r"not compiled with CUDA|_cuda_setDevice|no NVIDIA driver|No CUDA GPUs")
+
+_FOR_GOOD = re.compile(
+    r"CUDA error: (device-side assert|an illegal (memory access|instruction)|unspecified launch failure|"
+    r"misaligned address|invalid (program counter|address space)|hardware stack error|"
+    r"uncorrectable (ECC|NVLink) error|the launch timed out)"
+)
+"""Errors after which CUDA refuses everything in the process: the driver's own (Xid) among them."""
 
 
 def remedies(error: BaseException, shell: Any) -> list[str]:
@@ -28,13 +36,31 @@ def remedies(error: BaseException, shell: Any) -> list[str]:
     """
     if isinstance(error, CollectiveError):  # says it itself
         return []
-    found = _of_message(error, shell.user_ns)
+    found = _of_gpu(error, shell.user_ns) or _of_message(error, shell.user_ns)
     if not found and isinstance(error, TypeError | AttributeError):
         at = none_results.statement(error, shell.user_ns)
         if at is not None:
             cells = shell.history_manager.input_hist_parsed
             found = none_results.explain(error, at, lambda: [*cells]) or _of_statement(error, at, shell)
     return [found] if found else []
+
+
+def _of_gpu(error: BaseException, scope: dict[str, Any]) -> str:
+    """Return what to do after an error of the GPU's own."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            "the memory of the GPU is used up: del what is not needed. _ and Out keep results of cells, and the last "
+            "error keeps the variables of its functions. torch.cuda.empty_cache() gives back what torch keeps. "
+            "%distributed status shows how much that is, and which ranks share the GPU."
+        )
+    if (why := _FOR_GOOD.search(str(error))) is None:
+        return ""
+    rank = getattr(scope.get("comm"), "rank", "RANK")
+    return (
+        f"CUDA does nothing more in this process after {why[1]}: type %distributed heal {rank} in a cell of its own to "
+        "put a new process in its place; the other ranks keep their variables. To see the line that did it, restart "
+        "with os.environ['CUDA_LAUNCH_BLOCKING'] = '1' in the notebook."
+    )
 
 
 def _of_message(error: BaseException, scope: dict[str, Any]) -> str:

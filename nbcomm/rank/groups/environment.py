@@ -7,6 +7,7 @@ import random
 import socket
 import sys
 from contextlib import suppress
+from typing import NamedTuple
 
 import numpy.random  # by name: else it is imported, by each rank after its fork, when it is first used
 import psutil
@@ -59,11 +60,29 @@ def seed_differently() -> None:
     numpy.random.seed(int.from_bytes(os.urandom(4), "little"))  # noqa: NPY002 - it is the legacy state that is shared
 
 
-def device_memory(device: torch.device) -> tuple[int, int]:
-    """Return (used, total) bytes of this rank's GPU; zeros on the CPU or before the GPU was used."""
-    if device.type != "cuda" or not torch.cuda.is_initialized():
-        return 0, 0
-    with suppress(RuntimeError):
-        free, total = torch.cuda.mem_get_info(device)
-        return total - free, total
-    return 0, 0
+class Gpu(NamedTuple):
+    """What is known of a rank's GPU; memory in bytes.
+
+    Attributes:
+        used: by all processes.
+        total: that it has.
+        name: such as "NVIDIA H200".
+        allocated: what this process's tensors have.
+        reserved: what torch keeps for them.
+    """
+
+    used: int = 0
+    total: int = 0
+    name: str = ""
+    allocated: int = 0
+    reserved: int = 0
+
+
+def gpu(device: torch.device) -> Gpu:
+    """Return what is known of this rank's GPU: nothing on the CPU, before it was used, or where it has failed."""
+    if device.type == "cuda" and torch.cuda.is_initialized():
+        with suppress(RuntimeError):
+            free, total = torch.cuda.mem_get_info(device)
+            kept = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
+            return Gpu(total - free, total, torch.cuda.get_device_name(device), *kept)
+    return Gpu()

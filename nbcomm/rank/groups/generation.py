@@ -61,6 +61,7 @@ class Generation:
     ) -> None:
         self.gloo = GlooSockets()
         self.gpu = torch.device("cuda", 0)
+        self.on_gpu = False
         self.aborts = nccl.Aborts()
         self.place: RankPlacement | None = None
         self.comm: Communicator | None = None

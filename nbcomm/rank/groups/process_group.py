@@ -20,7 +20,7 @@ from torch.utils._pytree import tree_map
 
 from ...errors import CollectiveError
 from ...rank_spec import fold, named
-from ...torch_internals import process_groups
+from ...torch_internals import nccl, process_groups
 from ...torch_internals.c10d import ONLY_ADDS, PASSED_ON, hash_of
 from ..collectives import signatures
 from ..collectives.fingerprints import Pages
@@ -161,7 +161,8 @@ class RankGroup(Calls):
         made = RecordedCall("collective", signatures.NAMES.get(method, method), self._log, seq, said)
         made.limited = method == "monitored_barrier"
         made.tell_place(record.scope())
-        work = self._pass_on(method, args, kwargs, made)
+        with nccl.named(said.words.partition("|")[0] or made.name):
+            work = self._pass_on(method, args, kwargs, made)
         record.journal.complete(made.entry, drawn, args, work)
         return work
 

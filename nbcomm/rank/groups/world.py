@@ -121,6 +121,7 @@ class World(Generation):
         self._inits = 0
         self.place, self.rank, self.generation = place, place.rank, order.generation
         self.gpu = nccl.device_of(place.device, place.local_rank)
+        self.on_gpu = place.device != "cpu"
         self.plain = order.plain
         if not self.plain and (why := self_check(self.gloo)):
             raise errors.SelfTestError(why)

@@ -261,3 +261,25 @@ def test_a_log_is_its_engines_and_what_it_printed_last(rank_table: RankTable, tm
     (tmp_path / "rank0.log").write_text("engine\n")
     (tmp_path / "rank0.stderr").write_text("terminate called\n")
     assert rank_table.log(0) == "engine\nterminate called"
+
+
+def test_ranks_that_share_a_gpu_are_told_with_what_torch_has_there(rank_table: RankTable) -> None:
+    rank_table.places = assign_places([NodeShare(3, cores=4, gpus=2)], "cuda", "gloo")
+    rank_table.note(
+        0,
+        StatusReply(
+            0,
+            100,
+            "idle",
+            5.0,
+            None,
+            1,
+            9 << 30,
+            80 << 30,
+            device_name="NVIDIA A100",
+            allocated=1 << 30,
+            reserved=(2 << 30) + 4096,
+        ),
+    )
+    assert rank_table.views()[0].on_gpu == "torch has 1.0 GiB, and keeps 2.0 GiB · NVIDIA A100, also of rank 2"
+    assert rank_table.views()[1].on_gpu == ""

@@ -100,3 +100,23 @@ def test_a_gpu_is_not_denied_to_a_rank_that_has_one() -> None:
     comm = Communicator(rank=0, world_size=1, device=torch.device("cuda", 0))
     shell = SimpleNamespace(user_ns={"comm": comm}, user_ns_hidden={})
     assert remedies(RuntimeError("No CUDA GPUs are available"), shell) == []
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported",
+        "CUDA error: an illegal memory access was encountered",
+        "CUDA error: uncorrectable ECC error encountered",
+    ],
+)
+def test_an_error_after_which_cuda_does_nothing_more_names_heal(said: str) -> None:
+    (sentence,) = told("raise error", error=RuntimeError(said))
+    assert sentence.startswith("CUDA does nothing more in this process after ")
+    assert "type %distributed heal 1 in a cell of its own" in sentence
+
+
+def test_of_a_full_gpu_it_is_told_what_may_keep_memory() -> None:
+    (sentence,) = told("raise error", error=torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."))
+    assert "_ and Out keep results of cells" in sentence
+    assert told("raise error", error=RuntimeError("CUDA error: invalid argument")) == []
