@@ -69,11 +69,29 @@ def installed() -> TorchBuild | None:
 
 def shows_no_gpu(devices: Path = Path("/dev")) -> bool:
     """Return whether it is certain that no process here sees a GPU of CUDA or ROCm."""
+    return _are_hidden() or (devices.is_dir() and not (shutil.which("nvidia-smi") or _has_driver(devices)))
+
+
+def why_unseen(devices: Path = Path("/dev")) -> str:
+    """Return a sentence for a start on the CPU because torch sees no GPU, if this machine seems to have one."""
+    if _are_hidden() or not _has_driver(devices):
+        return ""
+    build = installed()
+    if build is None or build.cuda is None:
+        what = "is a build without GPUs"
+    else:
+        what = f"for CUDA or ROCm {build.cuda} sees none: the driver may be too old for it, or the GPU hidden"
+    name = f"torch {build.version}" if build is not None else "this torch"
+    return f"This machine seems to have a GPU, but {name} {what}, so the ranks run on the CPU. Try !nbcomm doctor."
+
+
+def _are_hidden() -> bool:
     hidden = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles"):
-        return True
-    driver = shutil.which("nvidia-smi") or any((devices / name).exists() for name in _DRIVERS)
-    return devices.is_dir() and not driver
+    return hidden is not None and hidden.strip() in ("", "-1", "NoDevFiles")
+
+
+def _has_driver(devices: Path) -> bool:
+    return any((devices / name).exists() for name in _DRIVERS)
 
 
 def _constants(source: str) -> dict[str, str | None]:

@@ -98,3 +98,18 @@ def test_a_machine_without_a_driver_and_a_process_without_a_device_show_no_gpu(
     assert not shows_no_gpu(tmp_path / "missing") or visible in ("", "-1"), "a system without such files says nothing"
     monkeypatch.setattr(torch_build.shutil, "which", lambda name: f"/usr/bin/{name}")
     assert shows_no_gpu(tmp_path) == (visible in ("", "-1"))
+
+
+def test_a_gpu_that_torch_does_not_see_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert torch_build.why_unseen(tmp_path) == ""
+    (tmp_path / "nvidiactl").touch()
+    put(monkeypatch, tmp_path, VERSION.format(tag="cu130", cuda="'13.0'", hip=None))
+    assert torch_build.why_unseen(tmp_path) == (
+        "This machine seems to have a GPU, but torch 2.13.0+cu130 for CUDA or ROCm 13.0 sees none: the driver may be "
+        "too old for it, or the GPU hidden, so the ranks run on the CPU. Try !nbcomm doctor."
+    )
+    put(monkeypatch, tmp_path, VERSION.format(tag="cpu", cuda=None, hip=None))
+    assert "torch 2.13.0+cpu is a build without GPUs, so the ranks" in torch_build.why_unseen(tmp_path)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert torch_build.why_unseen(tmp_path) == ""

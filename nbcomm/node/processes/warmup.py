@@ -42,6 +42,7 @@ def _warm_up() -> tuple[str, str]:
     # share: a fifth of the whole time, for a megabyte or two that is kept once for all ranks.
     gc.disable()
     try:
+        _check_torch()
         for module in (child.MODULES["engine"], *_ALSO):
             importlib.import_module(module)
         note = _preload()
@@ -49,6 +50,19 @@ def _warm_up() -> tuple[str, str]:
         return f"{why} (with {PRELOAD_VARIABLE}={os.environ[PRELOAD_VARIABLE]})" if why and _asked() else why, note
     finally:
         gc.enable()
+
+
+def _check_torch() -> None:
+    """End this process, with a sentence for its log, if torch is a build with which no world can be."""
+    import torch
+
+    if not torch.distributed.is_available():
+        said = (
+            f"torch {torch.__version__} was built without torch.distributed (USE_DISTRIBUTED=0), so it has no process "
+            "groups. Install a build that has it: https://pytorch.org/get-started.\n"
+        )
+        os.write(2, said.encode())
+        raise SystemExit(1)
 
 
 def _asked() -> list[str]:

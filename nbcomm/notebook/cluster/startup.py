@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from ... import rank_spec as rank_specs
+from ... import torch_build
 from ...errors import StartError
 from ...launch import backends, capacity, placement
 from ...protocol import Failure
@@ -86,6 +87,8 @@ class Startup:
             return
         self._n = placement.choose_size(options.n, ready.gpus, cores=facts.cores)
         self._choose_device(ready.gpus, ready.nccl)
+        if options.device == "auto" and ready.gpus == 0:
+            self._notice(torch_build.why_unseen())
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
             self._notice(plainly)
