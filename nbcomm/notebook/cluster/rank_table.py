@@ -315,17 +315,15 @@ class RankTable:
             pss=figures is not None and figures.pss,
             device_memory=figures.device_memory if figures else 0,
             device_total=figures.device_total if figures else 0,
-            on_gpu=self._on_gpu(place, figures) if figures else "",
+            on_gpu=self._on_gpu(place, figures) if figures and figures.device_name else "",
             note=note,
             error=self._errors.get(place.rank, ""),
         )
 
     def _on_gpu(self, place: RankPlacement, figures: StatusReply) -> str:
-        others = [
-            other.rank
-            for other in self.places
-            if (other.node_rank, other.device) == (place.node_rank, place.device) and other.rank != place.rank
-        ]
+        places = self.places if place.sharing > 1 else []
+        here = place.node_rank, place.device
+        others = [other.rank for other in places if (other.node_rank, other.device) == here and other is not place]
         step = 1 << 20  # memory varies by a few pages all the time
         kept = figures.allocated // step * step, figures.reserved // step * step
         return on_gpu(figures.device_name, *kept, others)
