@@ -252,11 +252,15 @@ def _fork(order: Start, home: WorldDir, channel: socket.socket) -> None:
         return
     if not pid:
         child.become(order, home.log_of(order.key), channel.close)
+    with suppress(OSError):  # the disk is full
+        home.note_start(order.number, msgspec.json.encode((order.number, order.key, pid, order.public)))
     try:
         channel.send(encode(Started(order.number, order.key, pid, order.public)))
-    except OSError:  # the daemon has ended: nobody will ever know of it
+    except OSError:  # the daemon has ended, and the next one starts another process for this order
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+        with suppress(OSError):
+            home.forget_start(order.number)
 
 
 def main() -> None:

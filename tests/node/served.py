@@ -105,7 +105,8 @@ def quickly(patch: pytest.MonkeyPatch, folder: Path, more: str = "") -> None:
         (stubs / f"{name}.py").write_text("raise ImportError('left out to save time')")
     (stubs / "torch.py").write_text(
         "class backends:\n  class cuda:\n    is_built = staticmethod(lambda: False)\n"
-        "class cuda:\n  device_count = staticmethod(lambda: 0)\n  is_initialized = staticmethod(lambda: False)"
+        "class cuda:\n  device_count = staticmethod(lambda: 0)\n  is_initialized = staticmethod(lambda: False)\n"
+        "class distributed:\n  is_available = staticmethod(lambda: True)"
     )
     (stubs / "quick_engine.py").write_text(_ENGINE)
     patch.setenv("PYTHONPATH", os.fspath(stubs), prepend=os.pathsep)

@@ -23,16 +23,22 @@ from .. import unsaid
 from . import child, oom
 from .liveness import end, has_ended, kill_orphans, kill_with_children, lives
 
-_Known = list[tuple[int, str, int, str]]
+_One = tuple[int, str, int, str]
+_Known = list[_One]
 """What is written down for the next daemon: start, key, pid and public key of each process that lives."""
 
 
 def written_down(home: WorldDir) -> list[Started]:
     """Return the processes that a daemon of this world has started; some may have ended."""
-    try:
+    known: _Known = []
+    with suppress(OSError, msgspec.DecodeError):  # there was none
         known = msgspec.json.decode(home.read_children(), type=_Known)
-    except (OSError, msgspec.DecodeError):
-        return []  # there was none
+    starts = {start for start, *_ in known}
+    for told in home.noted_starts():  # and what a zygote has started that could not tell its daemon any more
+        with suppress(msgspec.DecodeError):
+            one = msgspec.json.decode(told, type=_One)
+            if one[0] not in starts and lives(home, one[2]):
+                known.append(one)
     return [Started(*each) for each in known]
 
 

@@ -256,6 +256,24 @@ def test_a_process_that_has_the_pid_of_a_rank_is_not_taken_over(kept: Kept) -> N
             stranger.kill()
 
 
+def test_it_takes_over_also_what_a_zygote_could_not_tell(keep: Callable[[], Kept]) -> None:
+    before = keep()
+    written, noted, gone = (before.start(f"rank {rank}") for rank in range(3))
+    for each in (written, noted, gone):
+        before.home.note_start(each.start, msgspec.json.encode((each.start, each.key, each.pid, "public")))
+    before.home.note_start(9, b"no start")
+    before.home.note_start(2, msgspec.json.encode((noted.start, noted.key, noted.pid, "its key")))  # it is done again
+    before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid, ""]]))
+    os.kill(gone.pid, signal.SIGKILL)
+    before.await_end(gone.start)
+    before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid, ""]]))
+    after = keep()
+    after.children.adopt_all()
+    assert after.children.living() == [written, Started(noted.start, noted.key, noted.pid, "its key")]
+    assert after.children.knows(noted.start)
+    assert not after.children.knows(gone.start), "it has ended, and may have a follower"
+
+
 def test_it_takes_over_also_what_a_notebook_knows_and_nobody_could_write_down(keep: Callable[[], Kept]) -> None:
     before = keep()
     written, known, gone = (before.start(f"rank {rank}") for rank in range(3))

@@ -23,7 +23,8 @@ from ..served import await_that
 
 _STUBS = {
     "torch": "class cuda:\n  device_count = staticmethod(lambda: 0)\n  is_initialized = staticmethod(lambda: False)\n"
-    "class backends:\n  class cuda:\n    is_built = staticmethod(lambda: False)",
+    "class backends:\n  class cuda:\n    is_built = staticmethod(lambda: False)\n"
+    "class distributed:\n  is_available = staticmethod(lambda: True)",
     "sympy": "raise ImportError('left out to save time')",
     "quick_engine": "",
     "asked_for": "",
