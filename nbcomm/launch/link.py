@@ -306,23 +306,27 @@ class Link:
             node, order = self._orders.popleft()
             self._post(name_of(node), [order])
         leaving: list[tuple[str, Header, Sequence[Any]]] = []
-        with self._lock:
-            for _ in range(len(self._notifications)):
-                rank, notification = self._notifications.popleft()
-                end = self._end(rank)
-                end.notifications.append(notification)
-                self._due.add(rank)
-            due, self._due = self._due, set()
-            encoded: dict[int, bytes] = {}  # one notification mostly goes to all ranks, as the same object
-            for rank in sorted(due):
-                end = self._ends[rank]
-                leaving += [(end.name, header, frames) for header, frames in end.leaving(self.acknowledged)]
-                while end.notifications and end.sending.idle:
-                    notification = end.notifications.popleft()
-                    frame = encoded.get(id(notification)) or encoded.setdefault(id(notification), encode(notification))
-                    leaving.append((end.name, end.stream.header(acknowledged=self.acknowledged), [frame]))
-        for name, header, frames in leaving:
-            self._post(name, [encode(header), *frames])
+        try:
+            with self._lock:
+                for _ in range(len(self._notifications)):
+                    rank, notification = self._notifications.popleft()
+                    end = self._end(rank)
+                    end.notifications.append(notification)
+                    self._due.add(rank)
+                encoded: dict[int, bytes] = {}  # one notification mostly goes to all ranks, as the same object
+                for rank in sorted(self._due):
+                    end = self._ends[rank]
+                    leaving += [(end.name, header, frames) for header, frames in end.leaving(self.acknowledged)]
+                    while end.notifications and end.sending.idle:
+                        said = end.notifications.popleft()
+                        frame = encoded.get(id(said)) or encoded.setdefault(id(said), encode(said))
+                        leaving.append((end.name, end.stream.header(acknowledged=self.acknowledged), [frame]))
+                    self._due.discard(
+                        rank
+                    )  # until then: what waits for it is sent in the next round, if this one fails
+        finally:
+            for name, header, frames in leaving:
+                self._post(name, [encode(header), *frames])
 
     def _post(self, name: str, frames: Sequence[Any]) -> None:
         """Send a message to who was heard last of those that have a key, and are connected; else it is lost."""

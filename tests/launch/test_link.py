@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import zmq
 
-from nbcomm.launch.link import Link
+from nbcomm.launch.link import Link, _End
 from nbcomm.protocol import (
     CallRecord,
     Claim,
@@ -590,6 +590,28 @@ def test_what_cannot_be_sent_to_one_rank_is_sent_to_none(world: World, monkeypat
             world.link.send_each({0: Pull(1, ["x"]), 1: Pull(1, ["x"])})
     world.link.send([0, 1], Pull(2, ["x"]))
     assert [rank.hear()[0] for rank in ranks] == [Pull(2, ["x"])] * 2
+
+
+@pytest.mark.parametrize("failing", [0, 1])
+def test_what_fails_while_it_is_sent_keeps_no_rank_from_being_asked_again(
+    world: World, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    ranks, tried = [world.greeted(number) for number in range(3)], threading.Event()
+    plain = _End.leaving
+
+    def leaving(end: _End, acknowledged: int) -> Any:
+        if end.rank == failing:
+            tried.set()
+            raise KeyError(failing)
+        return plain(end, acknowledged)
+
+    monkeypatch.setattr(_End, "leaving", leaving)
+    world.link.poll(1)
+    assert tried.wait(PATIENCE / 1000)
+    monkeypatch.setattr(_End, "leaving", plain)
+    world.link.poll(2)
+    for rank in ranks:
+        assert isinstance(rank.hear()[0], StatusRequest)
 
 
 def test_what_cannot_be_read_is_told(
