@@ -61,6 +61,12 @@ class Faults:
         """
         return _Beside(self, what, say)
 
+    def caught(self, what: str, error: Exception, say: Callable[[str], object] = lambda _: None) -> None:
+        """Do what `beside` does with an error that a block has caught by itself, which costs nothing where none is."""
+        self.log(what, error)
+        with suppress(Exception):  # it is in the log
+            say(f"{what}: {described(error)}.")
+
     def log(self, what: str, error: BaseException) -> None:
         """Log an exception if it is the first of its kind. Call this in its handler."""
         kind, text = (what, type(error)), described(error)
@@ -87,9 +93,7 @@ class _Beside(AbstractContextManager[None]):
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
         if not isinstance(error, Exception):  # none, or one that ends more than the block
             return False
-        self._of.log(self._what, error)
-        with suppress(Exception):  # it is in the log
-            self._say(f"{self._what}: {described(error)}.")
+        self._of.caught(self._what, error, self._say)
         return True
 
 

@@ -260,7 +260,10 @@ class CellOutput:
             self._clear(cleared, now)
         for rank, batches in fresh.items():
             for arrived, pieces in batches:
-                self._merger.push(rank, pieces, arrived)
+                try:
+                    self._merger.push(rank, pieces, arrived)
+                except Exception as error:  # noqa: BLE001 - what the other ranks have shown is not lost with it
+                    self._faults.caught("a piece of output could not be read", error, self.lost.add)
             if rank in self._ended:
                 self._merger.end(rank)
             if self._readers[rank].unfinished:

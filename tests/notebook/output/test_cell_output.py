@@ -15,6 +15,8 @@ import nbcomm.notebook.output.cell_output as outputs
 from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.display.items import VIEW, Rich
 from nbcomm.notebook.output.cell_output import CellOutput
+from nbcomm.notebook.output.lanes import RankLane
+from nbcomm.notebook.output.windows import Windows
 from nbcomm.protocol import LIVE, Clear, Display, Result, Text
 
 from ..cells import Cell, defolded, png, shown_png
@@ -68,6 +70,24 @@ def test_a_display_that_is_no_widget_and_one_that_cannot_be_read_cost_nothing_el
     assert "".join(cell.close()).endswith("[0] before\n[0] behind\n")
     assert "on purpose" in capsys.readouterr().err
     assert cell.output.lost == {"a piece of output could not be read: TypeError: on purpose."}, "it is said"
+
+
+def test_what_fails_for_one_rank_is_said_and_takes_nothing_of_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = Windows.add
+
+    def spoiled(self: Windows, lane: RankLane) -> None:
+        if lane.rank == 1:
+            raise TypeError("for one rank")
+        plain(self, lane)
+
+    monkeypatch.setattr(Windows, "add", spoiled)
+    cell = Cell(range(3))
+    for rank in range(3):
+        cell.feed(rank, Text("stdout", f"of {rank}\n"))
+    shown = "".join(cell.close())
+    assert "[0] of 0\n" in shown
+    assert "[2] of 2\n" in shown
+    assert cell.output.lost == {"a piece of output could not be read: TypeError: for one rank."}
 
 
 def test_no_folding():
