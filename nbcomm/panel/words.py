@@ -78,12 +78,12 @@ def on_gpu(name: str, allocated: int, reserved: int, sharers: Sequence[int]) -> 
         sharers: the other ranks on it.
 
     >>> on_gpu("NVIDIA H200", 3 << 30, 4 << 30, [1, 2])
-    'torch has 3.0 GiB, and keeps 4.0 GiB · NVIDIA H200, also of ranks 1-2'
+    'torch 3.0 GiB, reserved 4.0 GiB · NVIDIA H200, shared with ranks 1-2'
     """
     if not name:
         return ""
-    kept = f"torch has {amount(allocated)}, and keeps {amount(reserved)}"
-    return f"{kept} · {name}{f', also of {named(sharers)}' if sharers else ''}"
+    figures = f"torch {amount(allocated)}, reserved {amount(reserved)}"
+    return f"{figures} · {name}{f', shared with {named(sharers)}' if sharers else ''}"
 
 
 class JobView(NamedTuple):

@@ -128,7 +128,7 @@ def test_what_a_gpu_has_is_told_of_each_rank_on_it() -> None:
     )
     (columns, (row,)) = saved_table._table([view], None, NOW)
     assert dict(zip(columns, row, strict=True))["GPU"] == (
-        "torch has 3.0 GiB, and keeps 4.0 GiB · NVIDIA H200, also of rank 1"
+        "torch 3.0 GiB, reserved 4.0 GiB · NVIDIA H200, shared with rank 1"
     )
     assert words.on_gpu("", 0, 0, [1]) == ""
 

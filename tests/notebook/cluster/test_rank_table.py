@@ -281,5 +281,5 @@ def test_ranks_that_share_a_gpu_are_told_with_what_torch_has_there(rank_table: R
             reserved=(2 << 30) + 4096,
         ),
     )
-    assert rank_table.views()[0].on_gpu == "torch has 1.0 GiB, and keeps 2.0 GiB · NVIDIA A100, also of rank 2"
+    assert rank_table.views()[0].on_gpu == "torch 1.0 GiB, reserved 2.0 GiB · NVIDIA A100, shared with rank 2"
     assert rank_table.views()[1].on_gpu == ""
