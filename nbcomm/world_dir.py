@@ -306,8 +306,8 @@ class WorldDir:
 
     def note_start(self, start: int, told: bytes) -> None:
         """Note what was started, at once: the daemon that is to write it down may end before it hears of it."""
-        self.forget_start(start)
-        (self.path / f"start{start}").symlink_to(told.decode())  # in one step, and without a file's descriptor
+        with private_file(self.path / f"start{start}") as file:
+            file.write(told)
 
     def forget_start(self, start: int) -> None:
         """Undo `note_start`."""
@@ -317,7 +317,7 @@ class WorldDir:
         """Yield what `note_start` has noted."""
         for place in self.path.glob("start[0-9]*"):
             with suppress(OSError):
-                yield os.fsencode(place.readlink())
+                yield place.read_bytes()
 
     def log_tail(self, key: str, lines: int = 40) -> str:
         """Return the end of a process's log; for a rank, also what it last wrote to descriptor 2."""
