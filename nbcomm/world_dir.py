@@ -305,7 +305,7 @@ class WorldDir:
         return (self.path / "children.json").read_bytes()
 
     def note_start(self, start: int, told: bytes) -> None:
-        """Note what was started, at once: the daemon that is to write it down may end before it hears of it."""
+        """Note the report of a start: the daemon that is to write it down may end before it hears of it."""
         with private_file(self.path / f"start{start}") as file:
             file.write(told)
 

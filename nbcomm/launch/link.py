@@ -321,9 +321,7 @@ class Link:
                         said = end.notifications.popleft()
                         frame = encoded.get(id(said)) or encoded.setdefault(id(said), encode(said))
                         leaving.append((end.name, end.stream.header(acknowledged=self.acknowledged), [frame]))
-                    self._due.discard(
-                        rank
-                    )  # until then: what waits for it is sent in the next round, if this one fails
+                    self._due.discard(rank)  # last: if this round fails, the next one sends what waits for it
         finally:
             for name, header, frames in leaving:
                 self._post(name, [encode(header), *frames])

@@ -252,10 +252,11 @@ def _fork(order: Start, home: WorldDir, channel: socket.socket) -> None:
         return
     if not pid:
         child.become(order, home.log_of(order.key), channel.close)
+    told = encode(Started(order.number, order.key, pid, order.public))
     with suppress(OSError):  # the disk is full
-        home.note_start(order.number, msgspec.json.encode((order.number, order.key, pid, order.public)))
+        home.note_start(order.number, told)
     try:
-        channel.send(encode(Started(order.number, order.key, pid, order.public)))
+        channel.send(told)
     except OSError:  # the daemon has ended, and the next one starts another process for this order
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -17,29 +17,29 @@ import zmq
 
 from ...faults import Faults
 from ...protocol import Exited, Signal, Start, Started
+from ...protocol.codec import decode_report
 from ...protocol.nodes import rank_of
 from ...world_dir import WorldDir
 from .. import unsaid
 from . import child, oom
 from .liveness import end, has_ended, kill_orphans, kill_with_children, lives
 
-_One = tuple[int, str, int, str]
-_Known = list[_One]
+_Known = list[tuple[int, str, int, str]]
 """What is written down for the next daemon: start, key, pid and public key of each process that lives."""
 
 
 def written_down(home: WorldDir) -> list[Started]:
     """Return the processes that a daemon of this world has started; some may have ended."""
-    known: _Known = []
+    known: list[Started] = []
     with suppress(OSError, msgspec.DecodeError):  # there was none
-        known = msgspec.json.decode(home.read_children(), type=_Known)
-    starts = {start for start, *_ in known}
+        known = [Started(*each) for each in msgspec.json.decode(home.read_children(), type=_Known)]
+    starts = {each.start for each in known}
     for told in home.noted_starts():  # and what a zygote has started that could not tell its daemon any more
         with suppress(msgspec.DecodeError):
-            one = msgspec.json.decode(told, type=_One)
-            if one[0] not in starts and lives(home, one[2]):
-                known.append(one)
-    return [Started(*each) for each in known]
+            noted = decode_report(told)
+            if isinstance(noted, Started) and noted.start not in starts and lives(home, noted.pid):
+                known.append(noted)
+    return known
 
 
 class Children:

@@ -324,9 +324,7 @@ class RankTable:
         places = self.places if place.sharing > 1 else []
         here = place.node_rank, place.device
         others = [other.rank for other in places if (other.node_rank, other.device) == here and other is not place]
-        step = 1 << 20  # memory varies by a few pages all the time
-        kept = figures.allocated // step * step, figures.reserved // step * step
-        return on_gpu(figures.device_name, *kept, others)
+        return on_gpu(figures.device_name, figures.allocated, figures.reserved, others)
 
     def without_heal(self, rank: int) -> str:
         """Return why a dead rank cannot be replaced, and what to do, in sentences; empty where it can be."""

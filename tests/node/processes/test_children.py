@@ -20,6 +20,7 @@ from nbcomm.node.processes import child, children, liveness, parenthood
 from nbcomm.node.processes.children import Children
 from nbcomm.node.processes.liveness import lives
 from nbcomm.protocol import Exited, Signal, Start, Started
+from nbcomm.protocol.codec import encode
 from nbcomm.world_dir import HOME_VARIABLE, WorldDir
 
 from ..served import await_that, has_ended, no_file_more
@@ -260,9 +261,9 @@ def test_it_takes_over_also_what_a_zygote_could_not_tell(keep: Callable[[], Kept
     before = keep()
     written, noted, gone = (before.start(f"rank {rank}") for rank in range(3))
     for each in (written, noted, gone):
-        before.home.note_start(each.start, msgspec.json.encode((each.start, each.key, each.pid, "public")))
+        before.home.note_start(each.start, encode(Started(each.start, each.key, each.pid, "public")))
     before.home.note_start(9, b"no start")
-    before.home.note_start(2, msgspec.json.encode((noted.start, noted.key, noted.pid, "its key")))  # it is done again
+    before.home.note_start(2, encode(Started(noted.start, noted.key, noted.pid, "its key")))  # it is done again
     before.home.write_children(msgspec.json.encode([[written.start, written.key, written.pid, ""]]))
     os.kill(gone.pid, signal.SIGKILL)
     before.await_end(gone.start)
