@@ -83,6 +83,7 @@ def gpu(device: torch.device) -> Gpu:
     if device.type == "cuda" and torch.cuda.is_initialized():
         with suppress(RuntimeError):
             free, total = torch.cuda.mem_get_info(device)
-            kept = torch.cuda.memory_allocated(device), torch.cuda.memory_reserved(device)
-            return Gpu(total - free, total, torch.cuda.get_device_name(device), *kept)
+            kept = torch.cuda.memory_stats(device)  # all of it is made for each figure that torch tells by itself
+            figures = (int(kept.get(f"{what}_bytes.all.current", 0)) for what in ("allocated", "reserved"))
+            return Gpu(total - free, total, torch.cuda.get_device_name(device), *figures)
     return Gpu()

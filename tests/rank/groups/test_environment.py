@@ -35,8 +35,8 @@ def test_what_is_known_of_a_gpu_is_told_and_nothing_where_it_has_failed(monkeypa
     assert environment.gpu(gpu) == environment.Gpu(), "to ask would begin CUDA"
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (30, 100))
-    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 20)
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 40)
+    kept = {"allocated_bytes.all.current": 20, "reserved_bytes.all.current": 40}
+    monkeypatch.setattr(torch.cuda, "memory_stats", lambda _: kept)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "NVIDIA H200")
     assert environment.gpu(gpu) == (70, 100, "NVIDIA H200", 20, 40)
 
