@@ -141,7 +141,7 @@ class NodeClient:
         self._changed = threading.Condition()
         self._launching = threading.Lock()
         self._server = server
-        self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed)
+        self._orders = Orders(lambda order: self.link.order(order, number), numbers, self._changed, self._look_asking)
         self.served = Served(self._orders, self._changed, self._why_lost)
         self._table = ProcessTable(self._changed, self._faults)
         self.processes = self._table.last
@@ -367,6 +367,10 @@ class NodeClient:
                 keep("nbcomm-dead-node", self._lose, self._faults, again=0)
         elif now - self._asked > (_PROGRAM_DOES if self._server.is_remote else _MOMENT):
             self.replace_daemon()
+
+    def _look_asking(self) -> None:
+        with self._faults.beside("another daemon could not be started"):  # who asks is told that nobody answers
+            self.look()
 
     def _lose(self) -> None:
         """Declare the processes of a node dead that does not answer, as soon as they surely are."""

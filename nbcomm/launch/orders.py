@@ -28,10 +28,18 @@ class Orders:
         send: sends one to the present daemon.
         numbers: gives each order a number that no other order of this world has.
         changed: notified after `note`, and by whoever else changes what is waited for.
+        look: called again and again by who asks: a daemon that has ended is replaced, and the next one answers.
     """
 
-    def __init__(self, send: Callable[[Order], None], numbers: Iterator[int], changed: threading.Condition) -> None:
+    def __init__(
+        self,
+        send: Callable[[Order], None],
+        numbers: Iterator[int],
+        changed: threading.Condition,
+        look: Callable[[], None] = lambda: None,
+    ) -> None:
         self._send = send
+        self._look = look
         self._numbers = numbers
         self._changed = changed
         self._open: dict[int, Order] = {}
@@ -82,10 +90,16 @@ class Orders:
     def ask(
         self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
     ) -> Report | None:
-        """Give an order, and return its answer, as `answer` does."""
+        """Give an order, and return its answer, as `answer` does, from whichever daemon is there to give it."""
+        deadline = time.monotonic() + (ANSWER if timeout is None else timeout)
         try:
             self.give(order, asks=True)
-            return self.answer(order, timeout, over)
+            while True:
+                left = deadline - time.monotonic()
+                answer = self.answer(order, min(_TICK, left), over)
+                if answer is not None or left <= _TICK or over():
+                    return answer
+                self._look()
         finally:  # also after ■
             self.forget(order)
 

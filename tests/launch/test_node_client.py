@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import signal
@@ -404,6 +405,26 @@ def test_the_node_serves_the_store(served: Served) -> None:
     with pytest.raises(StateError, match=r"could not serve the ranks' store: .*Is a directory.*%distributed heal"):
         serve(served.client, 2)
     assert served.client.served.generation == 0
+
+
+def test_who_asks_a_daemon_that_was_killed_is_answered_by_the_next(served: Served) -> None:
+    served.engine()
+    served.kill_daemon()
+    serve(served.client, 1)
+    assert served.home.store_socket(1).is_socket()
+
+
+def test_who_asks_is_answered_whatever_keeps_the_next_daemon_from_coming(
+    served: Served, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def failing() -> None:
+        raise OSError(errno.EMFILE, "on purpose")
+
+    served.kill_daemon()
+    monkeypatch.setattr(orders, "ANSWER", 0.3)
+    monkeypatch.setattr(served.client, "launch", failing)
+    assert served.client.log_tail("rank 0") == "(the node does not answer)"
+    assert capsys.readouterr().err.count("OSError: [Errno 24] on purpose") == 1
 
 
 def test_a_refused_store_is_not_taken_for_served(scripted: Scripted) -> None:

@@ -424,6 +424,13 @@ TABLE = (
                 "launch/test_node_client.py::test_who_fails_over_another_daemon_does_not_keep_the_client_from_it",
             ),
             (
+                "another daemon could not be started",
+                "notebook",
+                "nbcomm.launch.node_client:NodeClient.launch",
+                NOTHING,
+                "launch/test_node_client.py::test_who_asks_is_answered_whatever_keeps_the_next_daemon_from_coming",
+            ),
+            (
                 "what the node has left could not be ended",
                 "notebook",
                 "nbcomm.node.fence:fence",
