@@ -32,6 +32,19 @@ def named_in(backend: str) -> dict[str, str]:
     return dict(pairs)
 
 
+def told(backend: str, *, ours: bool) -> str:
+    """Return a backend in words, with torch's class for NCCL, of which torch 2.15 has two.
+
+    >>> told("cpu:gloo,cuda:nccl", ours=True)
+    'cpu:gloo,cuda:nccl (ProcessGroupNCCL)'
+
+    Args:
+        backend: as torch reads it.
+        ours: nbcomm has made the groups, and not torch.
+    """
+    return f"{backend} (ProcessGroupNCCL)" if ours and "nccl" in backend else backend
+
+
 def check(  # noqa: PLR0913 - the last by keyword
     device: str,
     backend: str | None,

@@ -65,7 +65,7 @@ def choose_device(asked: str, n: int, gpus: int, nccl: str = "", *, share: bool 
         n: the number of ranks.
         gpus: the number of GPUs they see.
         nccl: the version of NCCL they have; empty if they have none.
-        share: ranks may share a GPU over NCCL.
+        share: ranks may share a GPU over NCCL, which `can_share`.
 
     Returns:
         The device's type, the backend, and a sentence for the user if the choice may surprise (or "").
@@ -83,7 +83,7 @@ def choose_device(asked: str, n: int, gpus: int, nccl: str = "", *, share: bool 
     if n <= gpus:
         return "cuda", "cpu:gloo,cuda:nccl", ""
     few = f"{gpus} GPU" if gpus == 1 else f"{gpus} GPUs"
-    if asked == "cuda" and share and can_share(nccl):
+    if asked == "cuda" and share:
         return "cuda", "cpu:gloo,cuda:nccl", f"{n} ranks share {few}, over NCCL {nccl}, in which this is experimental."
     if asked == "cuda":
         return "cuda", "gloo", f"{n} ranks share {few}, over gloo: {_why_not_nccl(nccl)}"

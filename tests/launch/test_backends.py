@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from nbcomm.errors import StartError
-from nbcomm.launch.backends import check, named_in
+from nbcomm.launch.backends import check, named_in, told
 from nbcomm.torch_build import TorchBuild
 
 CPU, CUDA = TorchBuild("2.13.0+cpu", None, None, Path()), TorchBuild("2.13.0+cu126", "12.6", None, Path())
@@ -97,3 +97,9 @@ def test_a_remedy_names_both_ways_out() -> None:
 
 def test_each_device_may_have_its_own() -> None:
     assert named_in(" CPU:gloo, cuda:NCCL ") == {"cpu": "gloo", "cuda": "nccl"}
+
+
+def test_a_status_names_torchs_class_for_nccl_where_nbcomm_has_made_it() -> None:
+    assert told("nccl", ours=True) == "nccl (ProcessGroupNCCL)"
+    assert told("nccl", ours=False) == "nccl"
+    assert told("gloo", ours=True) == "gloo"

@@ -58,6 +58,7 @@ def test_the_device(asked: str, n: int, gpus: int, kind: str, backend: str, noti
     ],
 )
 def test_ranks_share_a_gpu_over_nccl_where_its_version_can(nccl: str, share: bool, backend: str, notice: str) -> None:
+    share = share and placement.can_share(nccl)
     assert placement.choose_device("cuda", 2, 1, nccl, share=share) == (
         "cuda",
         backend,

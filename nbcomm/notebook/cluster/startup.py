@@ -62,14 +62,18 @@ class Startup:
     """
 
     def __init__(self, options: StartOptions, processes: Processes, rank_table: RankTable, progress: Progress) -> None:
-        self.notice = ""
-        """What the user should know of the chosen devices, or of how the ranks were started."""
         self._options = options
         self._processes = processes
         self._rank_table = rank_table
         self._progress = progress
         self._deadline = time.monotonic() + options.timeout
         self._doing = "starting engines"
+        self._of_devices, self._notices = "", list[str]()
+
+    @property
+    def notice(self) -> str:
+        """What the user should know of the chosen devices, and of how the ranks were started."""
+        return " ".join(filter(None, [self._of_devices, *self._notices]))
 
     def launch(self) -> None:
         """Start the processes; return before they are up.
@@ -88,13 +92,12 @@ class Startup:
         self._n = placement.choose_size(options.n, ready.gpus, cores=facts.cores)
         self._choose_device(ready.gpus, ready.nccl)
         if options.device == "auto" and ready.gpus == 0:
-            self._notice(torch_build.why_unseen())
+            self._notices.append(torch_build.why_unseen())
         if not ready.forks:
             plainly = f"Each rank was started as a separate process, which takes longer: {ready.why}."
-            self._notice(plainly)
-        self._notice(ready.note)
+            self._notices.append(plainly)
         crowd = capacity.crowd(self._n, facts.cores)
-        self._notice(crowd)
+        self._notices += [ready.note, crowd]
         self._doing += crowd and f" on {facts.cores} core{'s' * (facts.cores > 1)}, which takes longer"
         counts = placement.share_out(self._n, 1 if options.nodes is None else options.nodes)
         if len(counts) > 1:
@@ -132,9 +135,9 @@ class Startup:
         options, device = self._options, self._options.wanted_device
         share = options.share and placement.can_share(nccl)
         backends.check(device, options.backend, None, gpus, self._n, share=share)
-        self._device, backend, self.notice = placement.choose_device(device, self._n, gpus, nccl, share=share)
+        self._device, backend, self._of_devices = placement.choose_device(device, self._n, gpus, nccl, share=share)
         self._backend = options.backend or backend
-        self._shares_nccl = share and self._n > gpus and "nccl" in self._backend
+        self._tries_nccl = options.backend is None and "nccl" in backend and self._n > gpus
 
     def _join_by(self, shared_launcher: SharedLauncher | None, invited: Sequence[NodeClient]) -> float:
         """Wait until what starts the nodes does run; return until when they must have joined."""
@@ -171,10 +174,10 @@ class Startup:
         generations.port = _free_port()
         generations.plain = f"{PLAIN_GROUPS} is set" if os.environ.get(PLAIN_GROUPS) else ""
         failed = self._form(generations)
-        if failed and self._shares_nccl:
+        if failed and self._tries_nccl:
             self._rank_table.places = placement.assign_places(self._shares, self._device, "gloo")
             said = next(iter(failed.values())).message.strip().splitlines()[-1].rstrip(".")
-            self.notice = f"The ranks share their GPUs over gloo, because NCCL could not: {said}."
+            self._of_devices = f"The ranks share their GPUs over gloo, because NCCL could not: {said}."
             failed = self._form(generations)
         if failed and not generations.plain:
             generations.plain = next(iter(failed.values())).message
@@ -182,8 +185,8 @@ class Startup:
         for rank, failure in failed.items():
             raise StartError(f"Rank {rank} could not join the process group: {failure.name}: {failure.message}")
         if generations.plain:
-            self._notice(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
-        self._notice(untested(self._rank_table.hellos[0].torch))
+            self._notices.append(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
+        self._notices.append(untested(self._rank_table.hellos[0].torch))
 
     def _form(self, generations: Generations) -> dict[int, Failure]:
         """Make all ranks join a generation; return the first failures, once no request is under way."""
@@ -217,9 +220,6 @@ class Startup:
             raise _CannotFormError(failed or failures)
         if request.aborted:  # the word of its end may have come to a rank behind its answer
             raise StartError("The process group did not form: the daemon that serves the ranks' store has ended.")
-
-    def _notice(self, sentence: str) -> None:
-        self.notice = f"{self.notice} {sentence}".strip()
 
 
 def _free_port() -> int:

@@ -18,7 +18,7 @@ from msgspec import structs
 from ...annotations import as_written
 from ...errors import Interrupted
 from ...faults import take_all
-from ...launch import working_folder
+from ...launch import backends, working_folder
 from ...panel import Ladder, Panel, RankView, Timeline, table_text, useful_buttons
 from ...panel.headline import headline
 from ...protocol import Stop
@@ -430,7 +430,7 @@ class Session(Commands):
             ladder=ladder,
             timeline=timeline,
             past=self._executor.collective_log.past(),
-            backend=self.backend,
+            backend=backends.told(self.backend, ours=not self.plain),
             job=self._job_monitor.view(),
         )
 

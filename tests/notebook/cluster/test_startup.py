@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from nbcomm.errors import StartError
 from nbcomm.launch.placement import NodeShare, assign_places
 from nbcomm.notebook.cluster import startup
 from nbcomm.notebook.cluster.start_options import StartOptions
@@ -56,18 +57,31 @@ class _Forms:
             raise startup._CannotFormError({1: Failure("DistBackendError", said, "")})
 
 
-def test_where_nccl_cannot_share_a_gpu_after_all_the_ranks_do_so_over_gloo() -> None:
+def _on_one_gpu(backend: str | None = None) -> tuple[Startup, _Forms]:
     table = SimpleNamespace(places=[], hellos={0: SimpleNamespace(torch="2.13.0")})
-    start = Startup(StartOptions(2, share=True), cast("Any", None), cast("Any", table), lambda *_: None)
+    options = StartOptions(2, share=True, backend=backend)
+    start = Startup(options, cast("Any", None), cast("Any", table), lambda *_: None)
     start._n, start._shares = 2, [NodeShare(2, 4, gpus=1, nccl="2.30.7")]
     start._choose_device(1, "2.30.7")
     assert start.notice.startswith("2 ranks share 1 GPU, over NCCL 2.30.7")
+    start._notices.append("Something else.")
     table.places = assign_places(start._shares, start._device, start._backend)
-    forms = _Forms(table)
+    return start, _Forms(table)
+
+
+def test_where_nccl_cannot_share_a_gpu_after_all_the_ranks_do_so_over_gloo() -> None:
+    start, forms = _on_one_gpu()
     start.form_group(cast("Any", forms))
     assert forms.tried == ["cpu:gloo,cuda:nccl", "gloo"]
-    assert [(place.device, place.backend) for place in table.places] == [("cuda:0", "gloo")] * 2
+    assert [(place.device, place.backend) for place in forms._rank_table.places] == [("cuda:0", "gloo")] * 2
     assert start.notice == (
         "The ranks share their GPUs over gloo, because NCCL could not: Duplicate GPU detected : rank 0 and rank 1 both "
-        "on CUDA device 0."
+        "on CUDA device 0. Something else."
     )
+
+
+def test_where_nccl_was_asked_for_by_name_its_error_is_the_starts() -> None:
+    start, forms = _on_one_gpu("nccl")
+    with pytest.raises(StartError, match=r"(?s)Rank 1 could not join .*Duplicate GPU detected"):
+        start.form_group(cast("Any", forms))
+    assert set(forms.tried) == {"nccl"}
