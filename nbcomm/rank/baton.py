@@ -22,13 +22,16 @@ class Baton(asyncio.Future[None]):
         """Keep how the waiting task goes on."""
         self._then = then, context
 
-    def pass_on(self) -> None:
-        """Let the task go on, until it waits for something else."""
-        then, self._then = self._then, None
-        if self.done() or then is None:  # it is cancelled, and goes on by itself
-            return
-        self.set_result(None)
+    def pass_on(self) -> bool:
+        """Let the task go on, until it waits for something else; return False if no task has ever come to wait."""
+        then = self._then
+        if then is None:
+            return self.done()  # it is cancelled, and goes on by itself
+        if not self.done():
+            self.set_result(None)
+        # It is kept: if an interrupt comes before the task runs, the next one passes on.
         (then[1] or contextvars.copy_context()).run(then[0], self)
+        return True
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the wait; the task goes on in the loop's next round, as with any future."""

@@ -426,6 +426,8 @@ class RankLink:
             self._termination = Termination(running, self.world.generation)
 
     def _hear_probe(self, message: StatusRequest) -> None:
+        if self._main_loop is not None:
+            self._main_loop.rouse_again()
         self._messages.notify(self._snapshot(message.question))
 
     def _hear_question(self, message: IntrospectRequest) -> None:

@@ -183,6 +183,11 @@ class MainLoop:
         """End the process, after all earlier messages; link's thread."""
         self._hand_over((Stop(), ()))
 
+    def rouse_again(self) -> None:
+        """Rouse the main thread if something still waits for it: whatever was to rouse it may have failed."""
+        if self._inbox and self.main_thread.running is None:
+            self._loop.call_soon_threadsafe(self._rouse)
+
     def _hand_over(self, order: _Order) -> None:
         self._inbox.append(order)
         self._loop.call_soon_threadsafe(self._rouse)
@@ -190,8 +195,10 @@ class MainLoop:
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
     def _rouse(self) -> None:
-        if self._baton is not None:
-            self._baton.pass_on()
+        if self._baton is not None and not self._baton.pass_on():
+            # Its wait could not begin, so nothing can wake that task any more.
+            self._work.get_coro().close()
+            self.begin(self._loop)
 
     async def _next(self) -> _Order:
         while not self._inbox:

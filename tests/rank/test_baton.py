@@ -56,7 +56,7 @@ def test_the_task_is_the_current_one_while_it_goes_on() -> None:
 def test_nobody_waits() -> None:
     async def play() -> None:
         baton = Baton()
-        baton.pass_on()
+        assert not baton.pass_on()
         assert not baton.done()
 
     asyncio.run(play())

@@ -88,6 +88,23 @@ def test_an_answer_that_cannot_be_given_is_given_a_moment_later(four: Notebook) 
     assert "nbcomm itself failed on rank 2 (TypeError: on purpose)" in cell.error_text
 
 
+ONCE = """
+from nbcomm.rank.baton import Baton
+from nbcomm.rank.main_loop import MainLoop
+def spoiled(*args, **kwargs):
+    {function} = plain
+    raise TypeError("on purpose")
+plain, {function} = {function}, spoiled
+"""
+
+
+@pytest.mark.parametrize("function", ["MainLoop._rouse", "Baton.add_done_callback", "Baton.pass_on"])
+def test_a_main_thread_that_was_not_roused_is_roused_again(four: Notebook, function: str) -> None:
+    four.run(f"%%distributed -r 2\nkept = 7\nexec({ONCE.format(function=function)!r}, {{}})")
+    for _ in range(2):
+        assert four.run("%%distributed\nkept if rank == 2 else 7").text == "[0-3] 7\n"
+
+
 SETTLING = """
 %%distributed
 import os, threading, time
