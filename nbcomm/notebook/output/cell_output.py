@@ -264,12 +264,13 @@ class CellOutput:
                     self._merger.push(rank, pieces, arrived)
                 except Exception as error:  # noqa: BLE001 - what the other ranks have shown is not lost with it
                     self._faults.caught("a piece of output could not be read", error, self.lost.add)
-            if rank in self._ended:
-                self._merger.end(rank)
-            if self._readers[rank].unfinished:
-                self._unfinished_since.setdefault(rank, batches[-1][0])
-            else:
-                self._unfinished_since.pop(rank, None)
+            with self._faults.beside("a piece of output could not be read", self.lost.add):
+                if rank in self._ended:
+                    self._merger.end(rank)
+                if self._readers[rank].unfinished:
+                    self._unfinished_since.setdefault(rank, batches[-1][0])
+                else:
+                    self._unfinished_since.pop(rank, None)
 
     def _end(self, rank: int) -> list[Piece | Block]:
         self._ended.add(rank)

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 import nbcomm.notebook.output.cell_output as outputs
 from nbcomm.notebook.display.area import RecordingArea
-from nbcomm.notebook.display.items import VIEW, Rich
+from nbcomm.notebook.display.items import VIEW, Line, Rich
+from nbcomm.notebook.display.terminal_lines import Reader
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.notebook.output.lanes import RankLane
 from nbcomm.notebook.output.windows import Windows
@@ -88,6 +89,19 @@ def test_what_fails_for_one_rank_is_said_and_takes_nothing_of_the_others(monkeyp
     assert "[0] of 0\n" in shown
     assert "[2] of 2\n" in shown
     assert cell.output.lost == {"a piece of output could not be read: TypeError: for one rank."}
+
+
+def test_that_a_line_is_unfinished_may_fail_and_takes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoiled(_: Reader) -> list[Line]:
+        monkeypatch.undo()
+        raise TypeError("once")
+
+    monkeypatch.setattr(Reader, "unfinished", property(spoiled))
+    cell = Cell(range(3))
+    for rank in range(3):
+        cell.feed(rank, Text("stdout", f"of {rank}\n"))
+    assert "".join(cell.close()) == "[0] of 0\n[1] of 1\n[2] of 2\n"
+    assert cell.output.lost == {"a piece of output could not be read: TypeError: once."}
 
 
 def test_no_folding():
