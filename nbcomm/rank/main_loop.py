@@ -195,8 +195,8 @@ class MainLoop:
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
     def _rouse(self) -> None:
-        if self._baton is not None and not self._baton.pass_on():
-            # Its wait could not begin, so nothing can wake that task any more.
+        if self._work.done() or (self._baton is not None and not self._baton.pass_on()):
+            # It has failed, or its wait could not begin: nothing can wake that task any more.
             self._work.get_coro().close()
             self.begin(self._loop)
 

@@ -98,7 +98,7 @@ plain, {function} = {function}, spoiled
 """
 
 
-@pytest.mark.parametrize("function", ["MainLoop._rouse", "Baton.add_done_callback", "Baton.pass_on"])
+@pytest.mark.parametrize("function", ["MainLoop._rouse", "MainLoop._next", "Baton.add_done_callback", "Baton.pass_on"])
 def test_a_main_thread_that_was_not_roused_is_roused_again(four: Notebook, function: str) -> None:
     four.run(f"%%distributed -r 2\nkept = 7\nexec({ONCE.format(function=function)!r}, {{}})")
     for _ in range(2):
