@@ -352,7 +352,7 @@ class Link:
                 break
             except MemoryError:
                 continue  # the rank repeats it
-            name = str(frames[0].get("User-Id"))
+            name = self._keys.name(frames[0])
             node = self._named.get(name)
             if node is not None:
                 self._note_route(name, identity.bytes)

@@ -1,6 +1,7 @@
-"""The check of CURVE keys: only known ones are let in, and each message of a connection gets the name of its key.
+"""The check of CURVE keys: only known ones are let in, and each message tells the key of its sender, which has a name.
 
-ZMQ asks an authenticator, on a thread of its own, about each connection to a socket of its context.
+ZMQ asks an authenticator, on a thread of its own, about each connection to a socket of its context. That thread runs
+nothing but pyzmq's code: if something of ours raised there, it would end, and nobody would be let in any more.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from collections.abc import Mapping
 
 import zmq
 from zmq.auth.thread import ThreadAuthenticator
-from zmq.utils import z85
+
+_ALL = "*"
+"""The domain of all sockets, as pyzmq calls it."""
 
 
 class Keys(ThreadAuthenticator):
@@ -17,30 +20,27 @@ class Keys(ThreadAuthenticator):
 
     Args:
         context: whose sockets it guards; all of them, so each guarded socket has a context of its own.
-        names: by public key, in Z85 text.
-
-    Attributes:
-        names: as above; more may be added at any time.
+        names: by public key, in Z85 text; more may be added at any time.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], names: Mapping[str, str]) -> None:
         super().__init__(context)
-        self.names = {key.encode(): name for key, name in names.items()}
+        self.replace(names)
         self.start()
-        self.configure_curve_callback("*", self)
+
+    def replace(self, names: Mapping[str, str]) -> None:
+        """Let in these keys, and hear no others."""
+        self.certs[_ALL] = {key.encode(): name for key, name in names.items()}  # where pyzmq looks for them
 
     def add(self, key: str, name: str) -> None:
         """Let one more key in."""
-        self.names[key.encode()] = name
+        self.certs[_ALL][key.encode()] = name
 
     def remove(self, key: str) -> None:
-        """Let a key in no more; a connection that it has is kept."""
-        self.names.pop(key.encode(), None)
+        """Let a key in no more, and hear it no more."""
+        self.certs[_ALL].pop(key.encode(), None)
 
-    def callback(self, _domain: str, key: bytes) -> bool:
-        """Return whether this key, in Z85 text, is known."""
-        return key in self.names
-
-    def curve_user_id(self, client_public_key: bytes) -> str:
-        """Return the name that goes with this key, in bytes."""
-        return self.names.get(z85.encode(client_public_key), "")  # it may have been removed just now
+    def name(self, frame: zmq.Frame) -> str:
+        """Return the name that goes with the key of a message's sender; "" if it is not known any more."""
+        key = str(frame.get("User-Id"))  # as pyzmq has it where nobody changes it
+        return str(self.certs[_ALL].get(key.encode(), ""))

@@ -37,7 +37,6 @@ class NodeListener:
 
     def __init__(self, address: str, info: LinkInfo) -> None:
         self._context = zmq.Context()
-        self._names: set[str] = set()
         self._guard = Keys(self._context, {})
         try:
             self.socket = made = self._context.socket(zmq.ROUTER)
@@ -62,8 +61,7 @@ class NodeListener:
 
     def let_in(self, names: Mapping[str, str]) -> None:
         """Let in the processes with these names, by their public keys in Z85 text, and hear no others."""
-        self._names = set(names.values())
-        self._guard.names = {key.encode(): name for key, name in names.items()}
+        self._guard.replace(names)
 
     def receive(self) -> Iterator[tuple[str, bytes, list[zmq.Frame]]]:
         """Read what has come: the name of a process, its connection, and the frames of its message."""
@@ -71,8 +69,8 @@ class NodeListener:
             if not int(self.socket.get(zmq.EVENTS)) & zmq.POLLIN:
                 return
             connection, *frames = self.socket.recv_multipart(copy=False)
-            name = str(frames[0].get("User-Id")) if frames else ""
-            if name in self._names:
+            name = self._guard.name(frames[0]) if frames else ""
+            if name:
                 yield name, connection.bytes, frames
 
     def send(self, connection: bytes, *frames: Any) -> None:

@@ -341,6 +341,7 @@ class QuietLink(Link):
 
     def _bind(self, _: Any) -> Any:
         self._keys = mock.Mock()
+        self._keys.name = lambda frame: frame.get("User-Id")
         self.router = Router()
         return self.router
 
