@@ -53,9 +53,9 @@ _BIND = 5.0
 _MOST_ROUTES = 8
 """Connections of one key that are known: there are several only for a moment, or where somebody has copied it."""
 
-_MOST_ASKED = 20
-"""Questions without an answer after which a rank gets no more: one that was stopped would read them all, and then an
-interrupt."""
+_OFTEN = 20
+"""Questions without an answer after which a rank is asked less and less often: one that was stopped reads them all, and
+then an interrupt. It is still asked, because its answers may have been lost here, and it says nothing else."""
 
 
 class Link:
@@ -371,7 +371,7 @@ class Link:
     def _take(self, end: _End, frames: Sequence[zmq.Frame]) -> None:
         piece = decode_piece(frames[0].buffer)
         with self._lock:
-            end.asked = 0
+            end.asked = end.due = 0
             if end.hear(piece, self._session_id, acknowledges=len(frames) == 1):
                 self._due.add(end.rank)
                 self._rouse()
@@ -443,7 +443,7 @@ class _End:
         public: that process's key.
         stream: to and from it; so are ``sending`` and ``receiving``.
         notifications: what waits behind the messages with numbers.
-        asked: how many questions it has got since it was heard last.
+        asked: how often it was to be asked since it was heard last; at ``due`` it is asked again.
         taken: how much of its captured files its output has shown.
     """
 
@@ -455,7 +455,7 @@ class _End:
         self.sending = Sending()
         self.receiving = Receiving()
         self.notifications: deque[ToRank] = deque()
-        self.asked = 0
+        self.asked = self.due = 0
         self.taken = (0, 0)
 
     @property
@@ -467,12 +467,15 @@ class _End:
         self.sending.clear()
         self.receiving.clear()
         self.notifications.clear()
-        self.asked = 0
+        self.asked = self.due = 0
 
     def may_be_asked(self) -> bool:
         """Tell whether it may get a question more; count it."""
         self.asked += 1
-        return self.asked <= _MOST_ASKED and not any(isinstance(each, StatusRequest) for each in self.notifications)
+        if self.asked < self.due or any(isinstance(each, StatusRequest) for each in self.notifications):
+            return False
+        self.due = self.asked + (self.asked // 4 if self.asked >= _OFTEN else 1)
+        return True
 
     def hear(self, piece: Piece, session_id: int, *, acknowledges: bool) -> bool:
         """Note how much the rank has taken; return whether more is to be sent now."""

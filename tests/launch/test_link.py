@@ -171,7 +171,7 @@ def test_questions_to_a_rank_that_reads_nothing_do_not_pile_up(world: World) -> 
     questions = 0
     while not isinstance(rank.hear()[0], Interrupt):
         questions += 1
-    assert 1 <= questions <= 20
+    assert 1 <= questions <= 30
     rank.tell(StatusReply(0, 1, "idle", 0.0, None, 1, 0, 0))
     assert isinstance(world.next()[1], StatusReply)
     world.link.poll(7)
@@ -612,6 +612,16 @@ def test_what_fails_while_it_is_sent_keeps_no_rank_from_being_asked_again(
     world.link.poll(2)
     for rank in ranks:
         assert isinstance(rank.hear()[0], StatusRequest)
+
+
+def test_a_rank_that_does_not_answer_is_asked_seldom_and_never_not_at_all(world: World) -> None:
+    rank = world.greeted(0)
+    asked: list[int] = []
+    for question in range(1, 61):
+        world.link.poll(question)
+        while rank.wire.socket.poll(20):
+            asked.append(rank.hear()[0].question)
+    assert asked == [*range(1, 21), 25, 31, 38, 47, 58]
 
 
 def test_what_cannot_be_read_is_told(
