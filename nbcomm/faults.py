@@ -98,8 +98,11 @@ class _Beside(AbstractContextManager[None]):
 
 
 def described(error: BaseException) -> str:
-    """Describe an exception in a few words."""
-    return shortened(f"{type(error).__name__}: {error}".rstrip(": ."), _WORDS)
+    """Describe an exception in a few words; this never raises, as a library's own exception may in telling itself."""
+    try:
+        return shortened(f"{type(error).__name__}: {error}".rstrip(": ."), _WORDS)
+    except Exception:  # noqa: BLE001 - whatever it is
+        return type(error).__name__
 
 
 def told(name: str, message: str, text: str) -> Failure:

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 
 from .faults import Faults
 
@@ -50,7 +51,8 @@ def keep(
             try:
                 work()
             except BaseException as error:  # noqa: BLE001 - for any error, code may wait for this thread
-                logged.log(f"the thread {name} failed", error)
+                with suppress(BaseException):  # telling it may fail, too
+                    logged.log(f"the thread {name} failed", error)
                 failed = 1 if time.monotonic() - began > _WELL else failed + 1
                 if failed > again:
                     lost(error)

@@ -20,6 +20,18 @@ def test_the_work_goes_on_and_says_what_is_missing() -> None:
     assert logged == [1]
 
 
+class _WordlessError(Exception):
+    def __str__(self) -> str:
+        raise TypeError("in telling it")
+
+
+def test_an_error_that_cannot_be_told_is_told_by_its_name() -> None:
+    said: list[str] = []
+    with faults.Faults(lambda: None).beside("it failed", said.append):
+        raise _WordlessError
+    assert said == ["it failed: _WordlessError."]
+
+
 def test_what_ends_a_process_is_no_fault() -> None:
     guard = faults.Faults(lambda: None)
     with pytest.raises(KeyboardInterrupt), guard.beside("nothing"):

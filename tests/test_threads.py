@@ -33,6 +33,22 @@ def test_work_that_raises_is_begun_again(error: type[BaseException]) -> None:
     assert thread.name == "worker"
 
 
+def test_work_goes_on_also_where_its_fault_cannot_be_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    def untold(*_: object) -> None:
+        raise TypeError("in telling it")
+
+    monkeypatch.setattr(Faults, "log", untold)
+    done = []
+
+    def work() -> None:
+        done.append(None)
+        if len(done) < 3:
+            raise ValueError
+
+    threads.keep("worker", work).join(WAIT)
+    assert len(done) == 3
+
+
 def test_each_kind_of_failure_is_logged_once() -> None:
     errors, logged = [ValueError("one"), ValueError("one"), ValueError("two")], []
 
