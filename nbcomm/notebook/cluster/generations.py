@@ -197,9 +197,10 @@ class Generations:
         self.stale = request.aborted = True
         if (self.number, request.id) == self._aborted:  # all ranks get the first reason
             return
-        self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         request.blame(culprits)
         request.ending = self._rank_table.question, Abort(request.id, self.number, error, text)
+        # Behind what may fail, which is then tried again; an order that is lost is repeated: see `Reconciler`.
+        self._aborted, self._aborted_at = (self.number, request.id), time.monotonic()
         self._link.send(request.waiting_for(), request.ending[1])
 
     def ending_for(self, request: PendingRequest) -> float:

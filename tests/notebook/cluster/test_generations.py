@@ -349,6 +349,21 @@ def test_the_first_reason_is_the_one_that_all_are_told(played: Played) -> None:
     assert played.generations.stale
 
 
+def test_an_abort_that_fails_on_its_way_is_made_by_the_next_one(
+    played: Played, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        monkeypatch.undo()
+        raise TypeError("once")
+
+    request = played.dispatcher.prepare([0, 1])
+    monkeypatch.setattr(request, "blame", failing)
+    with pytest.raises(TypeError):
+        played.generations.abort(request, "HangError", "it hangs")
+    played.generations.abort(request, "HangError", "it hangs")
+    assert played.link.sent == [([0, 1], Abort(request.id, 0, "HangError", "it hangs"))]
+
+
 def test_a_cell_that_broke_its_groups_makes_them_stale(played: Played) -> None:
     played.generations.look_back({0: Done(1), 1: Done(1, broken=True)})
     assert played.generations.stale
