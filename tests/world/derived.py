@@ -50,6 +50,7 @@ EXCLUDED = {
 """What is not made to fail, by the beginnings of names, and why."""
 
 KNOWN = {
+    r":allow_no_body$": "IPython calls it for each cell, and shows what it raises: for ever, that is each cell",
     r"Head\.release$|Link\.close$": "a world whose release has failed stays with this kernel until that ends",
 }
 """What is known to cost more than it should, as patterns of names, and why."""
@@ -379,6 +380,8 @@ def _death(world: Derived, *, once: bool) -> list[str]:
     complaints += world.right(cell, error=f"Rank {_VICTIM}")
     heal = world.notebook.submit("%distributed heal")
     complaints += world.ended(heal, once=once)
+    if "spoiled" in cell.error_text and "All processes are alive" in heal.text:
+        return complaints  # the cell has come to no rank
     return complaints + world.right(heal, f"Rank {_VICTIM} is back")
 
 
