@@ -40,11 +40,13 @@ class NotebookEnd:
         link: the socket.
         monitor: tells when it is connected, and when not.
         connected: whether a notebook is there.
+        connections: how many there have been.
         closed: it could not be opened again, or was refused; call `open`.
     """
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], info: LinkInfo, poller: zmq.Poller) -> None:
         self.connected = False
+        self.connections = 0
         self.closed = True
         self._context = context
         self._info = info
@@ -99,6 +101,7 @@ class NotebookEnd:
                 return
             event = parse_monitor_message(frames)["event"]
             self.connected = event == zmq.EVENT_HANDSHAKE_SUCCEEDED
+            self.connections += self.connected
             if event & REFUSED:
                 self._again = time.monotonic() + _PAUSE
                 self._close()

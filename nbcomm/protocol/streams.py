@@ -265,9 +265,9 @@ class RankStream:
         """Tell whether a message is the first of a notebook that is new here; if so, listen to that one only."""
         if header.session_id <= self.session_id or header.incarnation not in (0, self._incarnation):
             return False
-        self.session_id = header.session_id
         self._into = Incoming()
         self.out.begin_again()
+        self.session_id = header.session_id  # last: until then it is new
         return True
 
     def accepts(self, header: Header) -> bool:

@@ -332,10 +332,10 @@ class RankLink:
                 end.open()
             elif end.monitor in ready:
                 for there in end.looks_up():
-                    if there:
-                        self._messages.connect()
-                    else:  # what it has brought still counts
+                    if not there:  # what it has brought still counts
                         self._hear_arrived(end)
+            if end.connections != self._messages.connection:
+                self._messages.connect(end.connections)
         if not end.closed and end.link in ready:
             self._hear_arrived(end)
         while self._unheard and self._unheard[0][0] <= self._messages.heard:

@@ -2,7 +2,7 @@
 
 `link` carries them. What is sent exactly once waits in the stream (`protocol.streams`) until the notebook has greeted
 this rank on the present connection, and takes it (`protocol.chunks`). *Notifications* (`Hello`, the answers about the
-rank's state) have no number, and are lost where there is no connection.
+rank's state) have no number, and are lost where there is no connection. `Hello` is said again until it is answered.
 """
 
 from __future__ import annotations
@@ -16,6 +16,9 @@ from ..protocol import Greet, Hello, StatusReply, ToRank
 from ..protocol.chunks import Piece, Receiving, Sending
 from ..protocol.codec import to_frames
 from ..protocol.streams import Frames, Header, Outgoing, RankStream
+
+_AGAIN = 1.0
+"""Seconds after which a notebook that has not greeted is told `Hello` again: either word may have been lost."""
 
 _GONE_AFTER = 5.0
 """Seconds without a greeted connection after which the notebook has gone; and so it has if it takes nothing."""
@@ -49,6 +52,7 @@ class Messages:
 
     Attributes:
         heard: the number of the last message that the present notebook is known to have heard.
+        connection: the number of the one that is known here.
     """
 
     def __init__(
@@ -68,7 +72,10 @@ class Messages:
         self._meet = meet
         self._clock = clock
         self._notifications: deque[Hello | StatusReply] = deque()
+        self.connection = 0
         self._greeted = False  # on this connection
+        self._asked_at = float("inf")  # when it was told `Hello` last
+        self._met = 0  # the session id of the notebook that `meet` was called for
         self._there_at = float("-inf")  # when the notebook was there last, and took what it got
 
     @property
@@ -89,11 +96,17 @@ class Messages:
         """Send a message that may be lost, behind all that was sent before."""
         self._notifications.append(notification)
 
-    def connect(self) -> None:
+    def connect(self, number: int) -> None:
         """Begin again on another connection: nobody knows yet what was lost with the one before."""
         self._greeted = False
         self._sending.clear()
         self._receiving.clear()
+        self._ask()
+        self.connection = number  # last: until then it is tried again
+
+    def _ask(self) -> None:
+        """Say `Hello`, and want to be greeted."""
+        self._asked_at = self._clock()
         self.notify(self._hello(asks=True))
 
     def arrive(self, piece: Piece, frames: Sequence[Any]) -> Sequence[Any] | None:
@@ -124,12 +137,14 @@ class Messages:
         Returns:
             Whether it is the next one in the stream, and is to be done.
         """
-        is_new, lacked = self._stream.is_new(header), self._stream.lacking
+        self._stream.is_new(header)
+        is_new, lacked = self._stream.session_id != self._met, self._stream.lacking
         if is_new:
             self._greeted, self.heard = False, 0
             self._sending.clear()
             self._there_at = self._clock()
             self._meet()
+            self._met = self._stream.session_id  # last: until then it is tried again
         if isinstance(message, Greet):
             if self._stream.greet(header):
                 self._greeted = True
@@ -139,7 +154,7 @@ class Messages:
             return False
         accepted = self._stream.accepts(header)
         if is_new:
-            self.notify(self._hello(asks=True))
+            self._ask()
         elif self._stream.lacking and not (lacked and header.number):
             self.notify(self._hello(asks=False))
         return accepted
@@ -155,6 +170,8 @@ class Messages:
         if greeted and self._sending.idle:
             self._there_at = now
         is_there = now - self._there_at < _GONE_AFTER
+        if connected and not self._greeted and now - self._asked_at >= _AGAIN:
+            self._ask()
         self._out.live = is_there or (greeted and not self._out.is_full)
         if connected and (taken := self._receiving.due()) is not None:
             said = self._stream.header(behind=0)

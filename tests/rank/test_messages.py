@@ -74,7 +74,7 @@ class Rank:
 
     def meet(self) -> None:
         """Connect, and be greeted by the notebook."""
-        self.messages.connect()
+        self.messages.connect(1)
         (hello,) = self.messages.leaving(connected=True)
         assert self.notebook.meet(hello.header)
         self.greet()
@@ -83,7 +83,7 @@ class Rank:
 def test_nothing_is_sent_before_a_greeting_but_notifications() -> None:
     rank = Rank()
     rank.say(1)
-    rank.messages.connect()
+    rank.messages.connect(1)
     ((number, hello),) = rank.leaving()
     assert (number, hello) == (0, rank._hello(asks=True))
     assert rank.notebook.meet(Header(0, INCARNATION, 0, 0, 0))
@@ -97,7 +97,7 @@ def test_each_connection_begins_with_a_greeting() -> None:
     rank.meet()
     rank.say(1)
     assert rank.leaving() == [(1, Done(1))]
-    rank.messages.connect()
+    rank.messages.connect(1)
     assert rank.leaving() == [(0, rank._hello(asks=True))]
     rank.greet()
     assert rank.leaving() == [(1, Done(1))], "nobody has said that it was heard"
@@ -118,7 +118,7 @@ def test_one_that_asks_gets_a_hello_and_so_does_one_that_does_not_know_this_proc
     assert rank.leaving() == []
     rank.greet(asks=True)
     assert rank.leaving() == [(0, rank._hello(asks=False))]
-    rank.messages.connect()
+    rank.messages.connect(1)
     rank.leaving()
     assert not rank.messages.hear(Header(SESSION, 0, 0, 0, 0), Greet())
     assert rank.leaving() == [(0, rank._hello(asks=True))]
@@ -135,6 +135,54 @@ def test_a_new_notebook_is_met_once_and_gets_a_hello() -> None:
         assert rank.messages.hear(later, StatusRequest())
     assert rank.met == 2
     assert rank.leaving() == [(0, rank._hello(asks=True))], "it has not greeted"
+
+
+def test_hello_is_said_again_until_it_is_answered() -> None:
+    rank = Rank()
+    rank.messages.connect(1)
+    asks = [(0, rank._hello(asks=True))]
+    assert rank.leaving() == asks
+    for seconds, said in ((0.5, []), (0.5, asks), (0.5, []), (0.5, asks)):
+        rank.now += seconds
+        assert rank.leaving() == said
+    assert rank.notebook.meet(Header(0, INCARNATION, 0, 0, 0))
+    rank.greet()
+    rank.leaving()
+    rank.now += 9.0
+    assert rank.leaving() == []
+
+
+@pytest.mark.parametrize("what", ["_sending", "_receiving", "_hello"])
+def test_a_connection_that_could_not_be_begun_is_begun_by_the_next_try(
+    monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    def failing(*_: object, **__: object) -> Any:
+        raise TypeError("once")
+
+    rank = Rank()
+    rank.meet()
+    with monkeypatch.context() as patch:
+        owner, name = (rank.messages, what) if what == "_hello" else (getattr(rank.messages, what), "clear")
+        patch.setattr(owner, name, failing)
+        with pytest.raises(TypeError):
+            rank.messages.connect(7)
+    assert rank.messages.connection != 7, "so that it is tried again"
+    rank.messages.connect(7)
+    assert rank.leaving()[-1:] == [(0, rank._hello(asks=True))]
+
+
+def test_a_notebook_that_could_not_be_met_is_met_with_its_next_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    def failing() -> None:
+        raise TypeError("once")
+
+    rank = Rank()
+    with monkeypatch.context() as patch:
+        patch.setattr(rank.messages, "_meet", failing)
+        with pytest.raises(TypeError):
+            rank.messages.hear(Header(SESSION, 0, 0, 0, 0), Greet())
+    assert rank.met == 0
+    rank.messages.hear(Header(SESSION, 0, 0, 0, 0), Greet())
+    assert rank.met == 1
 
 
 def test_what_was_sent_while_something_large_left_comes_before_what_it_does_now() -> None:
@@ -204,7 +252,7 @@ def test_a_notification_does_not_come_behind_what_is_said_while_it_leaves() -> N
 
 def test_before_a_greeting_a_notification_shows_what_waits() -> None:
     rank = Rank()
-    rank.messages.connect()
+    rank.messages.connect(1)
     rank.say(1)
     (notification,) = rank.messages.leaving(connected=True)
     assert notification.header.after == 1
@@ -217,7 +265,7 @@ def test_output_is_kept_for_a_notebook_that_is_away_for_a_moment(away: float, *,
     rank.meet()
     rank.leaving()
     rank.now = away
-    rank.messages.connect()
+    rank.messages.connect(1)
     rank.leaving()
     for number in range(5):
         rank.say(number, run=1, output=True)
@@ -267,7 +315,7 @@ def test_a_break_in_a_large_message_begins_it_again() -> None:
     first = list(rank.messages.leaving(connected=True))
     assert rank.messages.leaving(connected=True) is not None
     assert list(rank.messages.leaving(connected=True)) == []
-    rank.messages.connect()
+    rank.messages.connect(1)
     rank.greet()
     again = list(rank.messages.leaving(connected=True))
     assert [message.header.at for message in again if message.header.number] == [message.header.at for message in first]  # type: ignore[attr-defined]
@@ -451,7 +499,7 @@ class RealProcess(Process):
         return bool(self.messages._notifications or (self.messages._greeted and self.out.newest > self.out.last))
 
     def connect(self) -> None:
-        self.messages.connect()
+        self.messages.connect(1)
 
     def turn(self, *, connected: bool) -> Iterator[Message]:
         for message in self.messages.leaving(connected=connected):
