@@ -71,7 +71,7 @@ class Head(NodeClient):
         super().set_lease(seconds)
 
     def release(self) -> None:
-        """Release the world without ending it; its lease runs from now on."""
+        """Release the world without ending it; its lease runs from now on. Twice is no error."""
         take_all(self.leave, self.link.close, self.home.let_go, self.close)
 
     def shutdown(self, timeout: float = 10.0) -> None:

@@ -91,7 +91,7 @@ class Link:
         self._to_bind: deque[tuple[str, Future[str]]] = deque()
         self._wake, self._woken = socket.socketpair()
         self._wake.setblocking(False)  # noqa: FBT003 - positional only
-        self._closed = False
+        self._closed = self._left = False
         self._path = home.link_socket
         # A context of its own: its authenticator checks only this socket, and its end waits for no other socket.
         self._context = zmq.Context()
@@ -162,10 +162,10 @@ class Link:
         with self._lock:
             end = self._end(rank)
             if start > end.start:
+                self._keys.add(public, rank_name(rank, start))  # first: if it fails, the next table is taken over anew
                 self._forget(end)
                 end.start, end.public = start, public
                 self._present[end.name] = end
-                self._keys.add(public, end.name)
 
     def dismiss(self, rank: int, start: int) -> None:
         """Listen no more to the process of a start: it has ended, or nobody wants it."""
@@ -252,11 +252,13 @@ class Link:
         return unheard(unsaid, self._end(rank).taken)
 
     def close(self) -> None:
-        """Close the socket and end the thread, after everything handed over before is sent."""
+        """Close the socket and end the thread, after everything handed over before is sent. Twice is no error."""
         self._closed = True
         self._rouse()
         self._thread.join(5)
-        self._path.unlink(missing_ok=True)
+        if not self._left:
+            self._left = True  # first: the next notebook's socket has that path
+            self._path.unlink(missing_ok=True)
 
     def _end(self, rank: int) -> _End:
         end = self._ends.get(rank)
@@ -365,7 +367,7 @@ class Link:
                     self._take(end, frames)
         while self._reports:  # that a rank has ended is heard behind what it has said
             node, report = self._reports.popleft()
-            with self._faults.beside("a report could not be taken"), suppress(msgspec.DecodeError):
+            with self._faults.beside("a report could not be taken", self._say), suppress(msgspec.DecodeError):
                 self._nodes[node].report(decode_report(report))
 
     def _take(self, end: _End, frames: Sequence[zmq.Frame]) -> None:

@@ -20,7 +20,7 @@ import zmq
 from msgspec import structs
 
 from ..errors import Interrupted, StartError
-from ..faults import Faults
+from ..faults import Faults, take_all
 from ..protocol import (
     Claim,
     Cleared,
@@ -161,8 +161,8 @@ class NodeClient:
 
     @property
     def claimed(self) -> bool:
-        """Whether the daemon has reported all that is known of the processes."""
-        return self._claimed
+        """Whether the daemon has reported all that is known of the processes, and it was taken over."""
+        return self._claimed and self._table.version >= 0
 
     def replace_daemon(self, *, now: bool = False) -> None:
         """Start another daemon, unless one is about to come; call this from any thread.
@@ -226,10 +226,10 @@ class NodeClient:
             Interrupted: it was given up.
             StartError: it failed, or took longer than ``timeout`` seconds; the message contains its log.
         """
-        with self._changed:
-            self._orders.wait(lambda: (self.ready is not None and self._claimed) or self.gone, timeout, given_up)
-            if self.ready is not None and self._claimed:
-                return self.ready
+        self._orders.wait(lambda: (self.ready is not None and self.claimed) or self.gone, timeout, given_up)
+        ready = self.ready
+        if ready is not None and self.claimed:
+            return ready
         raise self._failure(timeout)
 
     def wait_claimed(self, timeout: float, given_up: Callable[[], bool] = lambda: False) -> None:
@@ -239,10 +239,9 @@ class NodeClient:
             Interrupted: it was given up.
             StartError: it has not.
         """
-        with self._changed:
-            self._orders.wait(lambda: self._claimed or (self._server.is_ours and self.gone), timeout, given_up)
-            if self._claimed:
-                return
+        self._orders.wait(lambda: self.claimed or (self._server.is_ours and self.gone), timeout, given_up)
+        if self.claimed:
+            return
         if self._server.is_ours:
             raise self._failure(timeout)
         raise StartError(f"The node of this world did not answer within {timeout:g} s.")
@@ -308,7 +307,7 @@ class NodeClient:
     def await_start(self, order: Start, given_up: Callable[[], bool]) -> Process:
         """Wait for a process that was ordered; see `start_all`."""
         self._is_deaf = True  # as long as it does not answer, also if ■ ends the wait
-        answer = self._orders.answer(order, _START, lambda: given_up() or self.gone)
+        answer = self._orders.answer(order, _START, lambda: given_up() or self.gone, looks=False)
         self._is_deaf = answer is None
         if given_up():
             raise Interrupted
@@ -406,8 +405,7 @@ class NodeClient:
                 self._note_end(Exited(process.start, key, process.pid, None, why=why))
 
     def _note_end(self, ended: Exited) -> None:
-        self._dismiss(ended.start, ended.key)
-        self._table.note_end(ended)
+        take_all(partial(self._dismiss, ended.start, ended.key), partial(self._table.note_end, ended))
 
     def _dismiss(self, start: int, key: str) -> None:
         """Listen no more to the process of a start."""
@@ -540,10 +538,11 @@ class NodeClient:
 
     def _compare(self, known: Processes) -> None:
         """Take over what the node knows of its processes, and listen to those that are ranks."""
-        for report in known.table:
-            if isinstance(report, Exited):
-                self._dismiss(report.start, report.key)
-        self._table.compare(known.table)
+        ended = [report for report in known.table if isinstance(report, Exited)]
+        take_all(
+            *(partial(self._dismiss, report.start, report.key) for report in ended),
+            partial(self._table.compare, known.table),
+        )
         for report in known.table:
             rank = rank_of(report.key)
             process = self._table.started(report.start, report.key)
@@ -558,6 +557,7 @@ class NodeClient:
             self.daemons += is_new
             self.served.meet(hello)
             self._claimed, self._pause = False, _PAUSE
+            self._table.version = -1  # another daemon counts anew
             orders = self._orders.open
         if self._leaving and not orders:
             return

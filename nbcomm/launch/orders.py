@@ -28,7 +28,7 @@ class Orders:
         send: sends one to the present daemon.
         numbers: gives each order a number that no other order of this world has.
         changed: notified after `note`, and by whoever else changes what is waited for.
-        look: called again and again by who asks: a daemon that has ended is replaced, and the next one answers.
+        look: called again and again while somebody waits: it replaces a daemon that has ended.
     """
 
     def __init__(
@@ -68,7 +68,12 @@ class Orders:
         self._send(order)
 
     def answer(
-        self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
+        self,
+        order: Order,
+        timeout: float | None = None,
+        over: Callable[[], bool] = lambda: False,
+        *,
+        looks: bool = True,
     ) -> Report | None:
         """Return the answer to an order that was given to ask; None if there is none in time, or it is over.
 
@@ -76,9 +81,11 @@ class Orders:
             order: as it is.
             timeout: seconds; by default those for a short order.
             over: whether nobody waits any more.
+            looks: as for `wait`.
         """
+        timeout = ANSWER if timeout is None else timeout
+        self.wait(lambda: self._answers[order.number] is not None or over(), timeout, looks=looks)
         with self._changed:
-            self.wait(lambda: self._answers[order.number] is not None or over(), ANSWER if timeout is None else timeout)
             return self._answers[order.number]
 
     def forget(self, order: Order) -> None:
@@ -90,16 +97,10 @@ class Orders:
     def ask(
         self, order: Order, timeout: float | None = None, over: Callable[[], bool] = lambda: False
     ) -> Report | None:
-        """Give an order, and return its answer, as `answer` does, from whichever daemon is there to give it."""
-        deadline = time.monotonic() + (ANSWER if timeout is None else timeout)
+        """Give an order, and return its answer, as `answer` does."""
         try:
             self.give(order, asks=True)
-            while True:
-                left = deadline - time.monotonic()
-                answer = self.answer(order, min(_TICK, left), over)
-                if answer is not None or left <= _TICK or over():
-                    return answer
-                self._look()
+            return self.answer(order, timeout, over)
         finally:  # also after ■
             self.forget(order)
 
@@ -110,14 +111,32 @@ class Orders:
             self._answers[number] = answer
         return order
 
-    def wait(self, condition: Callable[[], bool], timeout: float, given_up: Callable[[], bool] = lambda: False) -> None:
-        """Wait until a condition holds or the time is over. The caller holds the lock.
+    def wait(
+        self,
+        condition: Callable[[], bool],
+        timeout: float,
+        given_up: Callable[[], bool] = lambda: False,
+        *,
+        looks: bool = True,
+    ) -> None:
+        """Wait until a condition holds or the time is over; the caller does not hold the lock.
+
+        Args:
+            condition: called with the lock.
+            timeout: seconds.
+            given_up: whether the caller has given up.
+            looks: another daemon will do as well, so one that has ended is replaced meanwhile.
 
         Raises:
             Interrupted: it was given up.
         """
         deadline = time.monotonic() + timeout
-        while not condition() and time.monotonic() < deadline:
-            if given_up():
-                raise Interrupted
-            self._changed.wait(_TICK)
+        while True:
+            with self._changed:
+                if condition() or time.monotonic() >= deadline:
+                    return
+                if given_up():
+                    raise Interrupted
+                self._changed.wait(_TICK)
+            if looks:
+                self._look()

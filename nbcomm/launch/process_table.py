@@ -32,13 +32,13 @@ class ProcessTable:
     Attributes:
         last: by key, the process that was started last.
         abandoned: the starts that nobody waits for: what still comes of them is killed.
-        version: the node's, of what was compared last; 0 before.
+        version: the node's, of what was compared last; below 0 if nothing of the present daemon was.
     """
 
     def __init__(self, changed: threading.Condition, faults: Faults) -> None:
         self.last: dict[str, Process] = {}
         self.abandoned: set[int] = set()
-        self.version = 0
+        self.version = -1
         self._changed = changed
         self._faults = faults
         self._telling = threading.Lock()

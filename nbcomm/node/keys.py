@@ -28,19 +28,25 @@ class Keys(ThreadAuthenticator):
         self.replace(names)
         self.start()
 
+    @property
+    def names(self) -> dict[bytes, str]:
+        """The names of those that are let in, by key."""
+        known: dict[bytes, str] = self.certs[_ALL]
+        return known
+
     def replace(self, names: Mapping[str, str]) -> None:
         """Let in these keys, and hear no others."""
         self.certs[_ALL] = {key.encode(): name for key, name in names.items()}  # where pyzmq looks for them
 
     def add(self, key: str, name: str) -> None:
         """Let one more key in."""
-        self.certs[_ALL][key.encode()] = name
+        self.names[key.encode()] = name
 
     def remove(self, key: str) -> None:
         """Let a key in no more, and hear it no more."""
-        self.certs[_ALL].pop(key.encode(), None)
+        self.names.pop(key.encode(), None)
 
     def name(self, frame: zmq.Frame) -> str:
         """Return the name that goes with the key of a message's sender; "" if it is not known any more."""
         key = str(frame.get("User-Id"))  # as pyzmq has it where nobody changes it
-        return str(self.certs[_ALL].get(key.encode(), ""))
+        return self.names.get(key.encode(), "")

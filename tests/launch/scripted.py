@@ -68,7 +68,7 @@ class Scripted:
         self.daemon.report(NodeHello(number, store))
         while not isinstance(claim := self.daemon.order(), Claim):
             assert number == 1, claim  # it may have been connected before it said hello
-        self.tell(*known, Obeyed(claim.number))
+        self.tell(*(known or [Processes(self.version, [])]), Obeyed(claim.number))
         return claim
 
     def replace(self) -> None:

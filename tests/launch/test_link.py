@@ -44,7 +44,7 @@ from nbcomm.protocol import (
 from nbcomm.protocol.chunks import CHUNK, WINDOW, Piece, Sending
 from nbcomm.protocol.codec import encode, to_frames
 from nbcomm.protocol.losses import answer_lost
-from nbcomm.protocol.nodes import Unsaid, UnsaidText, name_of
+from nbcomm.protocol.nodes import Unsaid, UnsaidText, name_of, rank_name
 from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 from nbcomm.world_info import LinkInfo
@@ -612,6 +612,22 @@ def test_what_fails_while_it_is_sent_keeps_no_rank_from_being_asked_again(
     world.link.poll(2)
     for rank in ranks:
         assert isinstance(rank.hear()[0], StatusRequest)
+
+
+def test_a_rank_whose_key_could_not_be_let_in_is_admitted_by_the_next_table(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def failing(*_: object) -> None:
+        raise TypeError("once")
+
+    public = zmq.curve_keypair()[0].decode()
+    with monkeypatch.context() as patch:
+        patch.setattr(world.link._keys, "add", failing)
+        with pytest.raises(TypeError):
+            world.link.admit(0, 5, public)
+    assert world.link.keys([0]) == {}
+    world.link.admit(0, 5, public)
+    assert world.link.keys([0]) == {public: rank_name(0, 5)}
 
 
 def test_a_rank_that_does_not_answer_is_asked_seldom_and_never_not_at_all(world: World) -> None:

@@ -28,6 +28,7 @@ from nbcomm.protocol import (
     Look,
     NodeHello,
     Obeyed,
+    Processes,
     ReadFacts,
     ReadLog,
     ServeGroups,
@@ -92,8 +93,29 @@ def test_a_claim_that_is_answered_late_is_not_taken_for_the_present_one(scripted
     scripted.tell(Obeyed(first.number))
     with pytest.raises(StartError, match=r"The node of this world did not answer within 0\.1 s\."):
         scripted.client.wait_claimed(0.1)
-    scripted.tell(Obeyed(second.number))
+    scripted.tell(Processes(0, []), Obeyed(second.number))
     scripted.client.wait_claimed(PATIENCE)
+
+
+def test_a_world_is_claimed_when_its_processes_are_known_also_if_they_have_to_be_told_again(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started = Started(5, "rank 0", 50)
+
+    def failing(_: object) -> None:
+        monkeypatch.undo()
+        raise TypeError("once")
+
+    scripted.greet(1, READY, started)  # the daemon of the notebook before
+    monkeypatch.setattr(scripted.client._table, "compare", failing)
+    scripted.greet(2, READY, started)
+    assert not scripted.client.claimed
+    result = scripted.later(lambda: scripted.client.wait_claimed(PATIENCE))
+    look = scripted.take(Look)
+    assert isinstance(look, Look)
+    assert look.version < 0, "it wants the whole table"
+    scripted.tell(started, Obeyed(look.number))
+    assert result.get(timeout=PATIENCE) is None
 
 
 def test_it_is_ready_when_the_zygote_is_and_the_world_is_claimed(scripted: Scripted) -> None:
@@ -275,7 +297,7 @@ def test_all_starts_are_ordered_before_the_first_is_answered_and_again_to_anothe
 def test_if_one_of_several_starts_does_not_come_about_none_is_left(
     scripted: Scripted, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     scripted.greet(1, READY)
@@ -368,7 +390,7 @@ def test_an_order_whose_answer_is_not_waited_for_is_not_given_again(
 ) -> None:
     scripted.greet(1, READY)
 
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:

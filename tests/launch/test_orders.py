@@ -69,5 +69,5 @@ def test_who_has_waited_long_enough_gets_no_answer_and_no_other_daemon_the_order
 
 def test_a_wait_can_be_given_up() -> None:
     played = Played()
-    with played.changed, pytest.raises(Interrupted):
+    with pytest.raises(Interrupted):
         played.orders.wait(lambda: False, PATIENCE, lambda: True)
