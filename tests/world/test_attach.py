@@ -424,3 +424,44 @@ def test_an_attach_that_fails_early_lets_go_of_the_world(notebook: Notebook, wha
     assert "on purpose" in notebook.run("%distributed attach", fails=True).error_text
     notebook.run("%distributed attach")
     assert notebook.run(KEPT).text == WHOLE
+
+
+FAILS_ONCE = """
+from nbcomm.launch import nodes
+from nbcomm.notebook.cluster import processes
+from nbcomm.notebook.session import registry, session as sessions
+from nbcomm import world_dir
+owner, name = {owner}, {name!r}
+plain = getattr(owner, name)
+def broken(*args, **kwargs):
+    setattr(owner, name, plain)
+    raise TypeError("on purpose")
+setattr(owner, name, broken)
+"""
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [
+        ("processes.Processes", "claim"),
+        ("sessions.Session", "_take_up"),
+        ("world_dir.WorldDir", "write_world"),
+        ("registry", "use"),
+    ],
+)
+def test_an_attach_that_fails_late_lets_go_of_the_world_too(notebook: Notebook, owner: str, name: str) -> None:
+    notebook.run("from nbcomm.notebook.session import registry\nregistry.current().release()")
+    notebook.run(FAILS_ONCE.format(owner=owner, name=name))
+    assert "on purpose" in notebook.run("%distributed attach", fails=True).error_text
+    notebook.run("%distributed attach")
+    assert notebook.run(KEPT).text == WHOLE
+
+
+@pytest.mark.parametrize(
+    ("owner", "name"),
+    [("sessions.Session", "_hang_up"), ("nodes.Nodes", "release"), ("world_dir.WorldDir", "let_go")],
+)
+def test_a_world_is_released_though_a_step_of_it_has_failed_once(notebook: Notebook, owner: str, name: str) -> None:
+    notebook.run(FAILS_ONCE.format(owner=owner, name=name) + "registry.current().release()")
+    notebook.run("%distributed attach")
+    assert notebook.run(KEPT).text == WHOLE

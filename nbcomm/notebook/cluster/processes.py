@@ -76,19 +76,15 @@ class Processes:
         start_all([(node, node.new_start(key_of(rank), "engine", [str(rank)])) for node, rank in nodes], given_up)
 
     def claim(self, info: WorldInfo) -> None:
-        """Wait until it is known which processes live; release them if that cannot be learned.
+        """Wait until it is known which processes live.
 
         Raises:
             StartError: a node does not answer.
             StateError: other nodes cannot reach this notebook.
         """
-        try:
-            self.nodes.take_up(info.nodes, len(info.places), info.job)
-            self.nodes.wait_claimed(_TIMEOUT)
-            self.nodes.learn()
-        except BaseException:
-            self.release()
-            raise
+        self.nodes.take_up(info.nodes, len(info.places), info.job)
+        self.nodes.wait_claimed(_TIMEOUT)
+        self.nodes.learn()
 
     def take_up(self, info: WorldInfo) -> None:
         """Take over processes that another notebook has started."""

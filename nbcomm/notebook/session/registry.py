@@ -221,7 +221,11 @@ def attach_and_use(identity: str | None = None, name: str = "") -> tuple[Session
     name = name or world.info.name
     _check_free(name)
     session = _take_up(world, name)
-    use(session)
+    try:
+        use(session)
+    except BaseException:
+        session.release()  # nobody here could reach it
+        raise
     return session, which
 
 
@@ -241,11 +245,10 @@ def _take_up(world: FoundWorld, name: str) -> Session:
     with telling_of_room():
         head = Head(world.home, running=True)
         try:
-            nodes = Nodes(head)
+            return Session.attach(Nodes(head), world.info, name, actions)
         except BaseException:
-            head.release()
+            head.release()  # nobody else could attach to it while this kernel lives
             raise
-        return Session.attach(nodes, world.info, name, actions)
 
 
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:

@@ -174,24 +174,20 @@ class Session(Commands):
             actions: what the panel's buttons do.
 
         Raises:
-            StartError: its node does not answer.
+            StartError: its node does not answer. The caller lets go of the world.
         """
+        self = cls(nodes, StartOptions(name=name or info.name, grace=info.grace), attached=True)
         try:
-            self = cls(nodes, StartOptions(name=name or info.name, grace=info.grace), attached=True)
-        except BaseException:
-            nodes.release()  # nobody else could attach to it while this kernel lives
-            raise
-        self._processes.claim(info)
-        self._listen()
-        try:
+            self._processes.claim(info)
+            self._listen()
             self._take_up(info)
             self._look_after(actions)
+            hellos = [self._rank_table.hellos[rank] for rank in self.ranks]
+            self._word = structs.replace(info, hellos=hellos, name=self.name, notebook=this_notebook())
+            self._write_word()
         except BaseException:
             self.release()
             raise
-        hellos = [self._rank_table.hellos[rank] for rank in self.ranks]
-        self._word = structs.replace(info, hellos=hellos, name=self.name, notebook=this_notebook())
-        self._write_word()
         return self
 
     def _listen(self) -> None:
@@ -330,7 +326,10 @@ class Session(Commands):
             if self._stopped:
                 return
             with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
-                take_all(lambda: self._hang_up(last), lambda: leave(interrupts))
+                take_all(
+                    lambda: _for_sure(lambda: self._hang_up(last)),
+                    lambda: _for_sure(lambda: leave(interrupts)),
+                )
         if interrupts.pressed:
             raise Interrupted
 
@@ -550,3 +549,11 @@ class Session(Commands):
             self._watch.hurry()
         if self._rank_table.dead or self._processes.nodes.gone:
             self._job_monitor.hurry()
+
+
+def _for_sure(step: Callable[[], object]) -> None:
+    """Take a step, and once more if it fails: nobody could reach a world that was left by half."""
+    try:
+        step()
+    except Exception:  # noqa: BLE001 - if it fails again, that is told
+        step()
