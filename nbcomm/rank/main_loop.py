@@ -158,6 +158,7 @@ class MainLoop:
         self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
         self._inbox: deque[_Order] = deque()
         self._baton: Baton | None = None  # while the main thread waits for the next one
+        self._left: list[asyncio.Task[None]] = []  # asyncio would say of each, in some later cell, that it was pending
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve requests on the main thread, whose loop this is."""
@@ -198,6 +199,7 @@ class MainLoop:
         if self._work.done() or (self._baton is not None and not self._baton.pass_on()):
             # It has failed, or its wait could not begin: nothing can wake that task any more.
             self._work.get_coro().close()
+            self._left.append(self._work)
             self.begin(self._loop)
 
     async def _next(self) -> _Order:

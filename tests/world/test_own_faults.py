@@ -103,6 +103,7 @@ def test_a_main_thread_that_was_not_roused_is_roused_again(four: Notebook, funct
     four.run(f"%%distributed -r 2\nkept = 7\nexec({ONCE.format(function=function)!r}, {{}})")
     for _ in range(2):
         assert four.run("%%distributed\nkept if rank == 2 else 7").text == "[0-3] 7\n"
+    assert four.run("%%distributed\nimport gc\n_ = gc.collect()").text == "", "nothing is said of the lost task"
 
 
 SETTLING = """
