@@ -13,6 +13,9 @@ from .structure import blocks, bytes_of
 _BLOCK = 1 << 22
 """Bytes that are compared in one step; the intermediate results take several times as much."""
 
+_WHOLE = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+"""A dtype of so many bytes that can do all that a tensor can."""
+
 Array = Any
 """A dense tensor, or an array."""
 
@@ -113,7 +116,10 @@ def _unlike(mine: Array, theirs: Array, itemsize: int) -> Array:
 def _numbers(block: Array, places: Array) -> Array | None:
     """Return elements of a block as numbers for arithmetic; None if they are no numbers, or bools."""
     if isinstance(block, torch.Tensor):
-        flat = block.resolve_conj().resolve_neg().cpu().reshape(-1)[torch.from_numpy(places)]
+        flat = block.resolve_conj().resolve_neg().cpu().reshape(-1)
+        # torch up to 2.9 cannot index each dtype.
+        whole = _WHOLE.get(flat.itemsize, flat.dtype)
+        flat = flat.view(whole)[torch.from_numpy(places)].view(flat.dtype)
         if flat.is_complex():
             flat = flat.to(torch.complex128)
         elif flat.is_floating_point():
