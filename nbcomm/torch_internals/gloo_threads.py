@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
 
-_NAME = "pt_gloo_runloop"  # torch's name for them
+_NAME = "pt_gloo_runloop"  # torch's name for them, from 2.11 on
 _TASKS = Path("/proc/self/task")
 _PAUSE = 0.001
 """Seconds between two checks; the GIL is free meanwhile for a thread that needs it."""
@@ -36,8 +38,17 @@ def await_workers(patience: float) -> bool:
 
 def _workers() -> list[Path]:
     with suppress(OSError):  # not Linux
-        return [task for task in _TASKS.iterdir() if _read(task / "comm").strip() == _NAME]
+        tasks = {task: _read(task / "comm").strip() for task in _TASKS.iterdir()}
+        named = [task for task, name in tasks.items() if name == _NAME]
+        return named or _nameless(tasks)
     return []
+
+
+def _nameless(tasks: dict[Path, str]) -> list[Path]:
+    """Return the threads that have the process's name, and that Python has not started: gloo's are among them."""
+    known = {str(thread.native_id) for thread in threading.enumerate()}
+    process = next((name for task, name in tasks.items() if task.name == str(os.getpid())), "")
+    return [task for task, name in tasks.items() if name == process and task.name not in known]
 
 
 def _runs(worker: Path) -> bool:
