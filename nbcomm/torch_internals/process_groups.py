@@ -24,6 +24,7 @@ from urllib.parse import parse_qsl, urlparse
 
 import torch
 from torch.multiprocessing.spawn import start_processes
+from torch.torch_version import TorchVersion
 
 from . import nccl
 from .c10d import PLUGIN, Undo, c10d, dist, put
@@ -31,6 +32,10 @@ from .gloo_sockets import GlooSockets
 
 _CONNECT = 10.0
 """Seconds that gloo's connections may take to form, after all members have arrived; they take hundredths."""
+
+_HAS_OWN_LIMITS = TorchVersion(torch.__version__) >= "2.9"
+"""Whether gloo's collectives have limits of their own, and not that of its connections, which would end late ones.
+Where they have none, only we end a connection that takes too long, and its thread is left behind."""
 
 _LATE = 1.0
 """Seconds after which gloo has told by itself that this was too long."""
@@ -115,7 +120,7 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
                 made[kind] = nccl.make(prefixed, rank, size, name, members)
             else:
                 seconds = _CONNECT + size / 8
-                options = gloo.options(timedelta(seconds=seconds))
+                options = gloo.options(timedelta(seconds=seconds) if _HAS_OWN_LIMITS else timeout)
                 made[kind] = _unless(ended, partial(dist.ProcessGroupGloo, prefixed, rank, size, options), seconds)
                 made[kind]._set_default_timeout(timeout)
                 made[kind].options.global_ranks_in_group = members
