@@ -33,7 +33,7 @@ from .node.seed.inheritance import WARM_VARIABLE
 from .node.seed.messages import stay_of
 from .notebook.cluster.startup import TORCHS_OWN_GROUPS
 from .torch_build import TorchBuild, installed
-from .torch_versions import NEWEST, OLDEST, untested
+from .torch_versions import NEWEST, OLDEST, limits, untested
 from .world_dir import WorldDir
 
 _MB = 1 << 20
@@ -158,7 +158,7 @@ def tested(version: str) -> CheckResult:
     """Check that nbcomm was tested with this version of torch."""
     if sentence := untested(version):
         return CheckResult("warn", f"{sentence} See the check of a world below.")
-    return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}.")
+    return CheckResult("ok", f"nbcomm was tested with torch {OLDEST} to {NEWEST}. {limits(version)}".rstrip())
 
 
 def _ask_driver(program: str) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from packaging.version import InvalidVersion, Version
 
 OLDEST = "2.13"
@@ -9,6 +11,12 @@ OLDEST = "2.13"
 
 NEWEST = "2.15"
 """The newest minor version with a row in docs/versions.md; pyproject.toml allows torch below the next one."""
+
+_LIMITS = (
+    ("2.12", "a group has its ranks in ascending order"),  # `split_group` has more of it
+    ("2.9", "dist.reduce_scatter only adds and averages"),  # as `process_group` has
+)
+"""From which version on torch can do more, and what it does before."""
 
 
 def untested(version: str) -> str:
@@ -37,3 +45,40 @@ def untested(version: str) -> str:
     if minor < Version(OLDEST).release:
         return f"torch {version} is older than any that nbcomm was tested with, {tested}."
     return ""
+
+
+def limits(version: str) -> str:
+    """Return a sentence on what does not work with this version of torch, and does with others; "" if all does.
+
+    Args:
+        version: torch's ``__version__``.
+
+    Examples:
+        >>> limits("2.11.0+cpu")
+        'With torch 2.11.0+cpu, a group has its ranks in ascending order; torch 2.12 has no such limit.'
+        >>> limits("2.12.1")
+        ''
+    """
+    try:
+        minor = Version(version).release[:2]
+    except InvalidVersion:
+        return ""
+    found = [(since, limit) for since, limit in _LIMITS if minor < Version(since).release]
+    if not found:
+        return ""
+    has = "has no such limit" if len(found) == 1 else "has no such limits"
+    return f"With torch {version}, {' and '.join(limit for _, limit in found)}; torch {found[0][0]} {has}."
+
+
+_GLOOS = re.compile(r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expected number .* is : \d+\n", re.MULTILINE)
+
+
+def without_gloos_lines(text: str) -> str:
+    r"""Return what C code has written without the lines that gloo of torch 2.9 and 2.10 prints for each new group.
+
+    Examples:
+        >>> said = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"
+        >>> without_gloos_lines(f"before\n{said}\nbehind")
+        'before\nbehind'
+    """
+    return _GLOOS.sub("", text) if "[Gloo] Rank " in text else text

@@ -11,7 +11,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
-from nbcomm.torch_versions import NEWEST, OLDEST, untested
+from nbcomm.torch_versions import NEWEST, OLDEST, limits, untested
 
 from .versions import suites, table, wanted
 from .versions.__main__ import is_good
@@ -46,6 +46,22 @@ def test_others_are_told_in_a_sentence(version: str, said: str) -> None:
     assert said in sentence
     assert sentence.startswith(f"torch {version} is ")
     assert sentence.endswith(f"which are {OLDEST} to {NEWEST}.")
+
+
+@pytest.mark.parametrize(
+    ("version", "words"),
+    [
+        ("2.15.0", []),
+        ("2.12.1+cpu", []),
+        ("2.11.0", ["ascending", "torch 2.12 has no such limit."]),
+        ("2.8.0+cu128", ["ascending", "reduce_scatter", "torch 2.12 has no such limits."]),
+        ("mine", []),
+    ],
+)
+def test_what_an_older_torch_cannot_do_is_told_in_a_sentence(version: str, words: list[str]) -> None:
+    sentence = limits(version)
+    assert bool(sentence) == bool(words)
+    assert [word for word in words if word not in sentence] == []
 
 
 def test_pyproject_asks_for_the_versions_that_were_tested() -> None:

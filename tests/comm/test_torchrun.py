@@ -11,6 +11,7 @@ import pytest
 
 import nbcomm
 from nbcomm.comm import Communicator, torchrun
+from nbcomm.torch_versions import without_gloos_lines
 
 from ..worlds import Worlds, worlds_of_a_module  # noqa: F401 - a fixture
 
@@ -82,7 +83,8 @@ def test_what_init_has_made_is_lent_and_destroyed_at_the_end(more: str, told: st
         env={**os.environ, **_VARIABLES, "MASTER_PORT": "0"},
     )
     assert done.returncode == 0, done.stderr
-    assert done.stdout.split("\n") == ["1 True 1", *([told] if told else []), "initialized at the end: False", ""]
+    lines = without_gloos_lines(done.stdout).split("\n")
+    assert lines == ["1 True 1", *([told] if told else []), "initialized at the end: False", ""]
 
 
 BUSY = """
@@ -104,7 +106,7 @@ comm = nbcomm.init()
 until = time.monotonic() + 30
 while len(gloo_threads._workers()) < gloo_sockets.THREADS and time.monotonic() < until:
     time.sleep(0.01)  # each names itself when it first runs
-print(comm.all_reduce(1), len(gloo_threads._workers()) == gloo_sockets.THREADS, flush=True)
+print(comm.all_reduce(1), len(gloo_threads._workers()) >= gloo_sockets.THREADS, flush=True)
 threading.Thread(target=run, daemon=True).start()
 begun.wait()
 """
@@ -120,4 +122,4 @@ def test_the_end_of_a_script_waits_for_the_threads_of_gloo() -> None:
         check=False,
         env={**os.environ, **_VARIABLES, "MASTER_PORT": "0"},
     )
-    assert (done.returncode, done.stdout) == (0, "1 True\nlet go\n"), done.stderr
+    assert (done.returncode, without_gloos_lines(done.stdout)) == (0, "1 True\nlet go\n"), done.stderr

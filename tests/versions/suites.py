@@ -18,6 +18,8 @@ _RECOVERY = ("attach", "breaking", "destroy", "faults", "handles", "hangs", "hea
 # test_gpu needs a GPU and torch's CUDA build; test_soak is an endurance test, of all that the others do one by one.
 _LEFT_OUT = ("gpu", "soak")
 
+_DAY = ("-m", "not nightly", "--hypothesis-profile=day")
+
 _DOCTOR_SECONDS = 300.0
 _NOTEBOOK_SECONDS = 900.0
 _SUITE_SECONDS = 2400.0
@@ -91,8 +93,8 @@ def copy_tests(folder: Path) -> Path:
 
 
 def suite(environment: Environment, folder: Path, name: str, workers: int) -> tuple[str, str]:
-    """Run a suite in a copy of the tests."""
-    command = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *paths_of(name, folder)]
+    """Run a suite in a copy of the tests, as `make test` runs them: without those that take hours."""
+    command = [environment.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_DAY, *paths_of(name, folder)]
     if workers:
         command[3:3] = ["-n", str(workers), "--dist", "loadfile", "--no-loadscope-reorder"]
     ended = environment.run(name, command, within=_SUITE_SECONDS, cwd=folder)

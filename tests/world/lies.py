@@ -47,7 +47,7 @@ SUMS = (
 """Nothing is reduced, by whatever group."""
 
 
-OLD = ("nbcomm.torch_versions", "def lie(module):\n    module.NEWEST = '2.8'")
+OLD = ("nbcomm.torch_versions", "def lie(module):\n    module.NEWEST = '2.7'")
 """Nobody has tested this torch."""
 
 

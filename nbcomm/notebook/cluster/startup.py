@@ -13,7 +13,7 @@ from ... import torch_build
 from ...errors import StartError
 from ...launch import backends, capacity, placement
 from ...protocol import Failure
-from ...torch_versions import untested
+from ...torch_versions import limits, untested
 from .generations import Generations
 from .rank_table import RankTable
 from .readiness import await_ranks, refuse_dead
@@ -186,7 +186,8 @@ class Startup:
             raise StartError(f"Rank {rank} could not join the process group: {failure.name}: {failure.message}")
         if generations.plain:
             self._notices.append(f"{TORCHS_OWN_GROUPS} The reason: {generations.plain.rstrip('.')}.")
-        self._notices.append(untested(self._rank_table.hellos[0].torch))
+        torch = self._rank_table.hellos[0].torch
+        self._notices += [untested(torch), limits(torch)]
 
     def _form(self, generations: Generations) -> dict[int, Failure]:
         """Make all ranks join a generation; return the first failures, once no request is under way."""

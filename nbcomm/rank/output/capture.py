@@ -27,6 +27,7 @@ import msgspec
 
 from ...node import unsaid
 from ...protocol import Clear, CommFromRank, Display, Item, Text
+from ...torch_versions import without_gloos_lines
 from . import output_widget
 from .captured_file import CapturedFile
 from .carriage_returns import settle_returns
@@ -265,7 +266,8 @@ class Capture:
         for file in self._files:
             size = file.size()  # what comes later is left for the next time: a child may never stop writing
             while text := file.read(size, final=final):
-                self._append_text(self._last, file.name, text)
+                if shown := without_gloos_lines(text):  # a newcomer would ask what is wrong with them
+                    self._append_text(self._last, file.name, shown)
             file.note_read(size)
 
     def _append_text(self, run: int, stream: str, text: str) -> None:

@@ -256,6 +256,19 @@ def test_a_forked_child_prints_through_the_descriptor() -> None:
     assert in_child(body) == [("stdout", "child\n", False)]
 
 
+def test_what_gloo_prints_for_each_group_is_not_shown() -> None:
+    said = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1\n"
+
+    def body(capture: Capture) -> Any:
+        with capture.of_run(1):
+            os.write(1, f"before\n{said}behind\n".encode())
+            os.write(1, said.encode())
+            print(said, end="")
+        return texts(capture)
+
+    assert in_child(body) == [("stdout", f"before\nbehind\n{said}", False)], "what a cell itself prints is shown"
+
+
 def test_the_streams_are_what_programs_expect() -> None:
     def body(capture: Capture) -> Any:
         with contextlib.suppress(TypeError):
