@@ -459,9 +459,15 @@ def test_an_attach_that_fails_late_lets_go_of_the_world_too(notebook: Notebook, 
 
 @pytest.mark.parametrize(
     ("owner", "name"),
-    [("sessions.Session", "_hang_up"), ("nodes.Nodes", "release"), ("world_dir.WorldDir", "let_go")],
+    [
+        ("sessions", "_for_sure"),
+        ("sessions.Session", "_hang_up"),
+        ("nodes.Nodes", "release"),
+        ("world_dir.WorldDir", "let_go"),
+    ],
 )
 def test_a_world_is_released_though_a_step_of_it_has_failed_once(notebook: Notebook, owner: str, name: str) -> None:
-    notebook.run(FAILS_ONCE.format(owner=owner, name=name) + "registry.current().release()")
+    code = FAILS_ONCE.format(owner=owner, name=name) + "registry.current().release()"
+    notebook.finish(notebook.submit(code))  # it may raise what has failed
     notebook.run("%distributed attach")
     assert notebook.run(KEPT).text == WHOLE

@@ -325,17 +325,20 @@ class Session(Commands):
         with self._parting:
             if self._stopped:
                 return
+            how = "was stopped" if last is not None else "was left"
+            self._stopped, self._parted = (
+                True,
+                (time.time(), how),
+            )  # first: whatever fails, nothing is run on it any more
             with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
                 take_all(
-                    lambda: _for_sure(lambda: self._hang_up(last)),
+                    lambda: _for_sure(lambda: self._hang_up(last, how)),
                     lambda: _for_sure(lambda: leave(interrupts)),
                 )
         if interrupts.pressed:
             raise Interrupted
 
-    def _hang_up(self, last: Stop | None) -> None:
-        how = "was stopped" if last is not None else "was left"
-        self._stopped, self._parted = True, (time.time(), how)
+    def _hang_up(self, last: Stop | None, how: str) -> None:
         self._generations.over = True
         take_all(
             lambda: atexit.unregister(self._leave_or_stop),
