@@ -51,6 +51,7 @@ from nbcomm.world_info import LinkInfo
 
 from ..node.fake_daemon import PATIENCE, FakeDaemon, Peer
 from ..node.ranks import FakeRank
+from ..node.served import await_that
 
 Heard = tuple[int, FromRank, list[bytes]]
 
@@ -772,7 +773,8 @@ def test_ranks_of_another_notebook_are_met(world: World) -> None:
     assert world.link._session_id > before
     rank.reconnect()
     rank.put(b"here", [])
-    other = world.greeted(1)  # and that was read before
+    await_that(lambda: rank_name(0, rank.start) in world.link._routes, "the link reads nothing of it")
+    other = world.greeted(1)
     other.say(Done(9))
     assert world.said() == Done(9)
     assert rank.wire.silent(), "it knows of no rank"
