@@ -27,7 +27,8 @@ def helpers(node=None):
     while True:  # one that has ended may not be replaced yet
         try:
             daemon = psutil.Process(listener_at(home_of(node).daemon_socket))
-            zygotes = [child.pid for child in daemon.children() if os.getpgid(child.pid) == os.getpgid(daemon.pid)]
+            alive = [child.pid for child in daemon.children() if child.status() != psutil.STATUS_ZOMBIE]
+            zygotes = [pid for pid in alive if os.getpgid(pid) == os.getpgid(daemon.pid)]
             if zygotes or not node.ready.forks:
                 break
         except (psutil.NoSuchProcess, ProcessLookupError):
