@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -175,6 +176,10 @@ dist.destroy_process_group()
 """
 
 
+@pytest.mark.skipif(
+    version("torch").startswith(("2.8.", "2.9.")),
+    reason="DTensor of torch up to 2.9 remembers meshes whose groups were destroyed",
+)
 def test_meshes_and_dtensors_work_again_after_their_groups_were_destroyed(four: Notebook, tmp_path: Path) -> None:
     script = tmp_path / "tensor_parallel.py"
     script.write_text(TENSOR_PARALLEL)

@@ -113,7 +113,8 @@ def test_a_world_goes_on_where_no_file_can_grow_any_more(four: Notebook) -> None
         assert "MismatchError" in cell.error_text
         four.run("%%distributed -r 1\nimport os; os._exit(3)", fails=True)
         assert "Rank 1 is back" in four.run("%distributed heal").text
-        assert four.run("%%distributed\nall_reduce(rank)").text == "[0-3] 6\n"
+        cell = four.run("%%distributed\nall_reduce(rank)")
+        assert cell.stream("stdout") == "[0-3] 6\n", "older gloo prints, which may be lost"
     finally:
         four.run(FREE)
         four.run("%%distributed\n" + FREE)

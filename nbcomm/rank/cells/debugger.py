@@ -22,6 +22,7 @@ from types import CodeType, FrameType
 from typing import Any, ClassVar
 
 from IPython.core import debugger as ipython
+from torch import distributed
 
 from ...errors import HangError, MismatchError
 from ..collectives.flight_recorder import FlightRecorder
@@ -196,6 +197,8 @@ def install(shell: Any, runner: CellRunner, capture: Capture, record: FlightReco
     Debugger.runner, Debugger.record = runner, record
     for module, name in ((pdb, "Pdb"), (ipython, "Pdb"), (ipython, "InterruptiblePdb")):
         setattr(module, name, Debugger)
+    for name in {"_DistributedPdb"} & vars(distributed).keys():  # up to torch 2.9: later ones are made of what is there
+        setattr(distributed, name, Debugger)
     shell.InteractiveTB.debugger_cls = Debugger
     sys.breakpointhook = (
         sys.__breakpointhook__
