@@ -367,9 +367,11 @@ class NodeClient:
         elif now - self._asked > (_PROGRAM_DOES if self._server.is_remote else _MOMENT):
             self.replace_daemon()
 
-    def _look_asking(self) -> None:
+    def _look_asking(self) -> bool:
+        """Look after the daemon for who waits; return whether one that was started has not spoken yet."""
         with self._faults.beside("another daemon could not be started"):  # who asks is told that nobody answers
             self.look()
+        return self._launched > self.link.heard(self.number)
 
     def _lose(self) -> None:
         """Declare the processes of a node dead that does not answer, as soon as they surely are."""

@@ -12,8 +12,9 @@ from ..protocol import Failed, Order, Report
 _TICK = 0.05
 """Seconds between two checks."""
 
-ANSWER = 10.0
-"""Seconds that a node has to answer a short order; a daemon that has just ended is replaced in tenths."""
+ANSWER, COMING = 10.0, 30.0
+"""Seconds that a daemon has to answer a short order, and seconds more that another one may take to come: mostly that
+are tenths, but it may have to wait for a seed that does not answer, and then to import."""
 
 
 def why_not(answer: Report | None) -> str:
@@ -28,7 +29,8 @@ class Orders:
         send: sends one to the present daemon.
         numbers: gives each order a number that no other order of this world has.
         changed: notified after `note`, and by whoever else changes what is waited for.
-        look: called again and again while somebody waits: it replaces a daemon that has ended.
+        look: called again and again while somebody waits: it replaces a daemon that has ended, and returns whether one
+            that was started has not spoken yet.
     """
 
     def __init__(
@@ -36,7 +38,7 @@ class Orders:
         send: Callable[[Order], None],
         numbers: Iterator[int],
         changed: threading.Condition,
-        look: Callable[[], None] = lambda: None,
+        look: Callable[[], bool] = lambda: False,
     ) -> None:
         self._send = send
         self._look = look
@@ -83,8 +85,8 @@ class Orders:
             over: whether nobody waits any more.
             looks: as for `wait`.
         """
-        timeout = ANSWER if timeout is None else timeout
-        self.wait(lambda: self._answers[order.number] is not None or over(), timeout, looks=looks)
+        timeout, coming = (ANSWER, COMING) if timeout is None else (timeout, 0.0)
+        self.wait(lambda: self._answers[order.number] is not None or over(), timeout, coming=coming, looks=looks)
         with self._changed:
             return self._answers[order.number]
 
@@ -117,6 +119,7 @@ class Orders:
         timeout: float,
         given_up: Callable[[], bool] = lambda: False,
         *,
+        coming: float = 0.0,
         looks: bool = True,
     ) -> None:
         """Wait until a condition holds or the time is over; the caller does not hold the lock.
@@ -125,12 +128,14 @@ class Orders:
             condition: called with the lock.
             timeout: seconds.
             given_up: whether the caller has given up.
+            coming: seconds more, at most, in which a daemon that was started has not spoken.
             looks: another daemon will do as well, so one that has ended is replaced meanwhile.
 
         Raises:
             Interrupted: it was given up.
         """
         deadline = time.monotonic() + timeout
+        last = deadline + coming
         while True:
             with self._changed:
                 if condition() or time.monotonic() >= deadline:
@@ -138,5 +143,5 @@ class Orders:
                 if given_up():
                     raise Interrupted
                 self._changed.wait(_TICK)
-            if looks:
-                self._look()
+            if looks and self._look():
+                deadline = max(deadline, min(last, time.monotonic() + timeout))

@@ -71,3 +71,18 @@ def test_a_wait_can_be_given_up() -> None:
     played = Played()
     with pytest.raises(Interrupted):
         played.orders.wait(lambda: False, PATIENCE, lambda: True)
+
+
+@pytest.mark.parametrize(("coming", "times"), [(0.0, 1), (PATIENCE, 3)])
+def test_while_another_daemon_comes_the_time_to_answer_has_not_begun(coming: float, times: int) -> None:
+    looks = 0
+
+    def look() -> bool:
+        nonlocal looks
+        looks += 1
+        return looks < 3
+
+    orders = Orders(lambda _: None, itertools.count(7), threading.Condition(), look)
+    orders.wait(lambda: False, 0.04, coming=coming)
+    assert looks >= times
+    assert coming or looks == times
