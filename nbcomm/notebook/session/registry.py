@@ -30,6 +30,9 @@ _LONGEST = 1e9
 _ANSWER = 10.0
 """Seconds that a daemon has to answer where its world is wanted: on a busy machine a new kernel comes in its way."""
 
+_NOTICED, _TICK = 2.0, 0.02
+"""Seconds in which a daemon has noticed that its notebook has let go of it, and seconds between two looks."""
+
 _FOR_NEW = "For new ranks, type %distributed start."
 
 # Of the process, not of the extension: worlds go on when another shell loads it, and `nbcomm.start` needs no shell.
@@ -254,7 +257,7 @@ def _take_up(world: FoundWorld, name: str) -> Session:
 def _choose(identity: str | None) -> tuple[FoundWorld, str]:
     """Return a world to attach to, and which it is, in words, if it was chosen from several."""
     silent: list[str] = []
-    found = find_worlds(_ANSWER, silent)
+    found = _found(silent)
     which = ""
     if identity is not None:
         chosen = [world for world in found if world.home.id == identity]
@@ -316,6 +319,18 @@ def _is_mine(world: FoundWorld) -> bool:
 def _may_be_mine(world: FoundWorld) -> bool:
     """Return whether nothing tells the notebook that has left a world from this one."""
     return not is_known(this_notebook()) and not is_known(world.info.notebook)
+
+
+def _found(silent: list[str]) -> list[FoundWorld]:
+    """Return all worlds, when none seems to be steered by this notebook that it has let go of a moment ago."""
+    steered, deadline = {session.home.id for session in running()}, time.monotonic() + _NOTICED
+    while True:
+        silent.clear()
+        found = find_worlds(_ANSWER, silent)
+        late = [world for world in found if world.holder == os.getpid() and world.home.id not in steered]
+        if not late or time.monotonic() > deadline:
+            return found
+        time.sleep(_TICK)
 
 
 def left_behind() -> list[FoundWorld]:
