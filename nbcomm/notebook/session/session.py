@@ -326,10 +326,8 @@ class Session(Commands):
             if self._stopped:
                 return
             how = "was stopped" if last is not None else "was left"
-            self._stopped, self._parted = (
-                True,
-                (time.time(), how),
-            )  # first: whatever fails, nothing is run on it any more
+            # First: whatever fails from here on, nothing is run on it any more.
+            self._stopped, self._parted = True, (time.time(), how)
             with InterruptCounter() as interrupts:  # half of it would leave a world that nobody can reach
                 take_all(
                     lambda: _for_sure(lambda: self._hang_up(last, how)),
