@@ -74,7 +74,7 @@ _GLOOS = re.compile(r"^\[Gloo\] Rank \d+ is connected to \d+ peer ranks\. Expect
 
 
 def without_gloos_lines(text: str) -> str:
-    r"""Return what C code has written without the lines that gloo of torch 2.9 and 2.10 prints for each new group.
+    r"""Return what C code has written without the lines that gloo of torch up to 2.10 prints for each new group.
 
     Examples:
         >>> said = "[Gloo] Rank 0 is connected to 1 peer ranks. Expected number of connected peer ranks is : 1"

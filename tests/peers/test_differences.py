@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -159,6 +160,8 @@ def test_differs_a_failure_in_rank_zero_first_is_told_to_all(four: Session) -> N
 
 
 def test_differs_numbers_are_exact(four: Session) -> None:
+    kind = RuntimeError if version("torch").startswith("2.8.") else ValueError
+
     def check() -> Any:
         import ignite.distributed as idist
 
@@ -167,7 +170,7 @@ def test_differs_numbers_are_exact(four: Session) -> None:
         comm = nbcomm.init()
         try:
             idist.all_reduce(2**63)
-        except (RuntimeError, ValueError) as error:
+        except kind as error:
             refused = str(error)
         mine = [comm.broadcast(12.3456), comm.broadcast(2**24 + 1), comm.all_reduce(2**63)]
         return mine, [idist.broadcast(12.3456), idist.broadcast(2**24 + 1)], "verflow" in refused

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import TYPE_CHECKING
 
 import psutil
@@ -13,6 +14,9 @@ from .. import autopsy
 
 if TYPE_CHECKING:
     from .notebook import Notebook
+
+OLD_GLOO = version("torch").startswith(("2.8.", "2.9.", "2.10."))
+"""Whether gloo prints a line for each new group, and gives its threads no name."""
 
 FIND = """\
 import os, psutil, time

@@ -21,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from importlib.metadata import version
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -38,7 +37,7 @@ from nbcomm.protocol.streams import Header
 from nbcomm.world_dir import WorldDir
 
 from .notebook import Notebook
-from .processes import await_daemon, of_notebook, pid_of
+from .processes import OLD_GLOO, await_daemon, of_notebook, pid_of
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="it reads /proc to see which sockets are open")
 
@@ -422,9 +421,7 @@ def test_strangers_at_every_door_disturb_nothing_while_they_stay_and_after(world
             if "controller" not in world.log_of(process.pid) and process != world.kernel:
                 assert now.vms - memory.vms < 1 << 30, process
     world.works()
-    # Up to torch 2.10, gloo's threads have no name, by which those of a rank's new groups would be left out.
-    nameless = version("torch").startswith(("2.8.", "2.9.", "2.10."))
-    counted = {process: threads for process, (_, threads) in before.items() if process == world.kernel or not nameless}
+    counted = {process: threads for process, (_, threads) in before.items() if process == world.kernel or not OLD_GLOO}
     world.until(
         lambda: all(len(_threads(process)) <= threads for process, threads in counted.items()),
         "a thread is stuck on a stranger who has left",
