@@ -17,6 +17,9 @@ _Mark = tuple[int, int]
 _MADE_MEANWHILE: _Mark = (-1, -1)
 """The mark of a file that was changed while it was imported: it never holds again."""
 
+_WRITER, _WRITTEN = "torch.distributed.nn.jit.instantiator", "INSTANTIATED_TEMPLATE_DIR_PATH"
+"""torch up to 2.9 writes a module into a temporary folder that this names, and imports it; each process has its own."""
+
 
 class Imports:
     """The modules of this process, and the files that they came from.
@@ -82,7 +85,9 @@ class Imports:
 
 
 def _module_files() -> set[bytes]:
-    return {os.fsencode(file) for module in list(sys.modules.values()) if isinstance(file := _file(module), str)}
+    own = getattr(sys.modules.get(_WRITER), _WRITTEN, None)
+    files = {file for module in list(sys.modules.values()) if isinstance(file := _file(module), str)}
+    return {os.fsencode(file) for file in files if own is None or os.path.dirname(file) != own}  # noqa: PTH120 - thousands of them
 
 
 def _origins() -> Iterator[tuple[bytes, bytes]]:
