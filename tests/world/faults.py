@@ -23,6 +23,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
+import psutil
+
 from nbcomm.rank_spec import named
 from nbcomm.sentences import WIDTH, in_one_line
 from nbcomm.world_dir import WorldDir
@@ -131,7 +133,10 @@ def _kill(*ranks: int) -> Strike:
 
 def _signal_helper(which: str, number: int = signal.SIGKILL) -> Strike:
     def strike(_: Notebook, world: World) -> None:
-        os.kill(world.helpers[which], number)
+        struck = psutil.Process(world.helpers[which])
+        os.kill(struck.pid, number)
+        if which != "daemon":  # that one's successor is waited for; see `run`
+            struck.wait(30)  # else the next fault may strike it again: how long its end takes is the system's affair
 
     return strike
 
@@ -204,6 +209,14 @@ def prepare(notebook: Notebook, options: str = HERE) -> None:
 
 def run(notebook: Notebook, fault: Fault) -> Outcome:
     """Let one fault happen and see that it is told, mended and survived; the world is as before then."""
+    try:
+        return _run(notebook, fault)
+    except BaseException:
+        notebook.interrupt()  # its cell may never end, and the next faults have other reasons to fail
+        raise
+
+
+def _run(notebook: Notebook, fault: Fault) -> Outcome:
     ranks, helpers, path, number = json.loads(notebook.run(_PIDS).text)
     world = World(ranks, helpers, WorldDir(path), number)
     began = time.monotonic()
