@@ -66,6 +66,7 @@ class PointToPoint(Member):
         channel = self._peer_wire(group, src, "src")
         return self._received(group, src, tag, lambda: channel.recv(src, tag).open(self.device))
 
+    @collective
     def isend(self, data: Any, dst: int, tag: int = 0, *, group: Group = None) -> Handle:
         """Begin to send data to rank ``dst``, and go on; otherwise as `send`.
 
@@ -101,8 +102,8 @@ class PointToPoint(Member):
         ... coming.wait()  # on rank 2 of 4
         1
         """
-        channel = self._peer_wire(group, src, "src")
-        return self._begin_receive(group, src, tag, lambda: channel.recv(src, tag).open(self.device))
+        self._peer_wire(group, src, "src")
+        return self._begin_receive(group, src, tag, lambda: self.recv(src, tag, group=group))
 
     @collective
     def sendrecv(self, data: Any, dst: int, src: int, *, group: Group = None) -> Any:

@@ -251,6 +251,26 @@ def test_a_trace_has_each_collective_of_each_rank(four: Notebook) -> None:
     assert not [event for event in waits if event["tid"] == 3 and event["ts"] == late]
 
 
+def test_a_message_is_one_call_with_the_bytes_of_what_the_sender_brought(four: Notebook) -> None:
+    code = """
+right, left, x = (rank + 1) % 4, (rank - 1) % 4, torch.ones(3000)
+sent, coming = isend(x, right), irecv(left)
+sent.wait(), coming.wait()
+sent = isend(x, right)
+recv(left), sent.wait()
+dist.send(x, right) if rank % 2 else dist.recv(x.clone(), left)
+dist.recv(x.clone(), left) if rank % 2 else dist.send(x, right)
+sendrecv(x, right, left);"""
+    four.run(f"%%distributed --trace messages.json{code}")
+    for rank in range(4):
+        own = [
+            event for event in read(four, "messages.json") if event.get("cat") == "collective" and event["tid"] == rank
+        ]
+        brought = sorted((event["name"], event["args"].get("bytes", 0)) for event in own)
+        sent = [("isend", 12_000)] * 2 + [("send", 12_000), ("sendrecv", 12_000)]
+        assert brought == sorted([*sent, *[("recv", 0)] * 3])
+
+
 def test_what_torch_waits_for_in_cpp_has_an_end_too(four: Notebook) -> None:
     code = (
         "model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(64, 64))\n"

@@ -15,7 +15,6 @@ import torch
 
 from ...cell_names import METHODS
 from ...comm.collective import collective
-from ...comm.point_to_point import PointToPoint
 from ...comm.transport.packets import HEAD_BYTES
 from ...short_repr import shortened
 from .fingerprints import place
@@ -28,7 +27,6 @@ _CALL: CodeType = collective(lambda: None).__code__
 
 DEBUGGED = " in the debugger"
 
-_ISEND = PointToPoint.isend.__code__
 
 _REDUCED = ("all_reduce", "reduce")
 """Methods that pass a tensor to torch unchanged: torch's own words say more."""
@@ -128,7 +126,7 @@ def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Sai
     if frame is None:
         return carried()
     code, through, by = frame.f_code, within.f_code, called.f_code
-    kind = _kind(method) if method is not None else _kind_of_isend(called) if by is _ISEND else None
+    kind = _kind(method) if method is not None else None
     key = id(code), frame.f_lasti, id(through), id(by), kind  # a code's own hash takes as long as all the rest here
     try:
         return cache[key][0]
@@ -147,7 +145,7 @@ def _found(start: FrameType, scope: dict[str, Any] | None, cache: _Cache) -> Sai
 def _named(called: FrameType, within: FrameType, method: FrameType | None, kind: tuple[Any, ...] | None) -> str:
     """Return what the cell called, by the outermost name that users know."""
     said = _what(*kind) if kind is not None else ""
-    if called is method or called.f_code is _ISEND:
+    if called is method:
         return said
     for frame in (called, within):
         name = frame.f_code.co_name
@@ -172,11 +170,6 @@ def _kind(frame: FrameType) -> tuple[Any, ...] | None:
     if isinstance(data, torch.Tensor):
         return None if name in _REDUCED else (name, data.dtype, data.shape)
     return name, type(data).__name__
-
-
-def _kind_of_isend(frame: FrameType) -> tuple[Any, ...]:
-    data = frame.f_locals["data"]
-    return ("isend", data.dtype, data.shape) if isinstance(data, torch.Tensor) else ("isend", type(data).__name__)
 
 
 def _what(name: str, of: Any = "", shape: torch.Size | None = None) -> str:

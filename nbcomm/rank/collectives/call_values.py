@@ -210,7 +210,7 @@ def of_torch(method: str, args: tuple[Any, ...], members: list[int], rank: int) 
 
 def brought(name: str, args: tuple[Any, ...]) -> Any:
     """Return the tensors that a rank gives to a call of a process group."""
-    if not args:  # a barrier
+    if not args or name.startswith("recv"):  # a barrier has none, and a receive only a place for them
         return None
     return args[0] if name in ("all_reduce", "broadcast", "reduce", "send") or len(args) < 2 else args[1]
 

@@ -142,7 +142,8 @@ class Journal:
             asked = dict(_signature(method).bind(*args, **kwargs).arguments)
         with self._beside():
             if self.tracing:
-                entry.nbytes = size_of(given[0]) if given else size_of(asked.get("data"))
+                brought = None if entry.kind == "recv" else given[0] if given else asked.get("data")
+                entry.nbytes = size_of(brought)
             if self.drawing and self._count < _DRAWN:
                 entry.drawn = call_values.of_call(entry.name, comm, asked)
         entry.began = clock.now()
@@ -283,7 +284,7 @@ class Journal:
         return self._count - len(self._entries)
 
 
-_KINDS = {"send": "send", "recv": "recv"}
+_KINDS = {"send": "send", "isend": "send", "recv": "recv"}
 
 
 @functools.cache
