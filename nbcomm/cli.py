@@ -10,6 +10,7 @@ import secrets
 import shlex
 import shutil
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import groupby
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 _CELL_SECONDS = 600
 _WORLD_ENDS_SECONDS = 10
+
+_LOOK = 2.0
+"""Seconds between two looks at the files of a class."""
+
+_CLEAR = "\x1b[H\x1b[2J"
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _LEVEL_COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
@@ -69,6 +75,12 @@ def _run(arguments: Sequence[str] | None) -> int:
     copier.add_argument("folder", metavar="DIR", type=Path, help="target folder; it is created if it does not exist")
     copier.add_argument("--force", action="store_true", help="overwrite notebooks that were changed there")
     copier.set_defaults(run=copy_notebooks)
+    teacher = commands.add_parser(
+        "class", help="show how far each learner of a class is, from the files of NBCOMM_CLASS"
+    )
+    teacher.add_argument("folder", metavar="DIR", type=Path, help="the folder that NBCOMM_CLASS names for the learners")
+    teacher.add_argument("--once", action="store_true", help="show it once, instead of again every two seconds")
+    teacher.set_defaults(run=show_class)
     kernel = commands.add_parser("kernel", help="add or remove a Jupyter kernel in which every cell runs on all ranks")
     _describe_kernel(kernel)
     options, rest = parser.parse_known_args(arguments)
@@ -93,6 +105,27 @@ def tour(package: Path = Path(__file__).parent) -> Path:
         if path.is_file():
             return path
     raise FileNotFoundError(f"The first-steps notebook is not at {inside}; install nbcomm again.")
+
+
+# ── a class ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show_class(options: argparse.Namespace) -> int:
+    """Show how far each learner of a class is, until Ctrl-C, or once; return the exit code."""
+    # Imported here: only a teacher needs it.
+    from .notebook.lessons import class_table
+
+    once = options.once or not sys.stdout.isatty()
+    while True:
+        try:
+            text = class_table.text(class_table.read(options.folder))
+        except OSError as error:
+            print(f"The class in {options.folder} cannot be read: {error.strerror}.", file=sys.stderr)
+            return 1
+        print(text if once else f"{_CLEAR}{text}\n\nCtrl-C ends this view.", flush=True)
+        if once:
+            return 0
+        time.sleep(_LOOK)
 
 
 # ── notebooks ───────────────────────────────────────────────────────────────────────────────────────

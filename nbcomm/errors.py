@@ -10,6 +10,7 @@
     │   ├── StartError          the world did not start; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   ├── ScriptError         a script cannot be written, or found
+    │   ├── LessonError         there is no such puzzle, or a learner's function has failed
     │   └── RankDiedError       a rank's process has died
     ├── CellError               a cell failed on at least one rank
     ├── ExitError               a script that a cell ran has exited with an error
@@ -37,6 +38,7 @@ __all__ = [
     "ExitError",
     "HangError",
     "InternalError",
+    "LessonError",
     "MismatchError",
     "NbcommError",
     "OpError",
@@ -103,6 +105,10 @@ class TransferError(SteeringError, TypeError):
 
 class ScriptError(SteeringError):
     """A script cannot be written to its file, or the file to run does not exist; nothing was changed."""
+
+
+class LessonError(SteeringError):
+    """There is no puzzle of this name, or a learner's function raised; the message says where."""
 
 
 class RankDiedError(SteeringError, RuntimeError):

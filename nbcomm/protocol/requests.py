@@ -75,13 +75,15 @@ class Pull(Message):
 class Call(Message):
     """Call the blob's ``(function, args, kwargs)`` in the user's namespace and send back its result.
 
-    With ``local_rank`` the function's first argument is the rank's own local rank.
+    With ``local_rank`` the function's first argument is the rank's own local rank. With ``trace`` the records of its
+    collectives have their bytes.
     """
 
     id: int
     blob: Payload
     ranks: str
     local_rank: bool = False
+    trace: bool = False
 
 
 class DescribeVariables(Message):

@@ -287,9 +287,11 @@ class MainLoop:
         """
         since = clock.now()
         before, fresh = (self.main_thread.state, self.main_thread.since), self._parts.world.comm is None
-        drawing, tracing = (message.draw, message.trace) if isinstance(message, Run) else (False, False)
         journal = self._parts.world.record.journal
-        journal.begin(drawing=drawing, tracing=tracing)
+        journal.begin(
+            drawing=isinstance(message, Run) and message.draw,
+            tracing=isinstance(message, Run | Call) and message.trace,
+        )
         done, buffers = await self._outcome(message, frames)
         if os.getpid() != self._pid:
             forks.leave(1)  # a child that a called function has forked; see `CellRunner._end_forked_child`

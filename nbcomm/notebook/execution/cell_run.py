@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...analysis.collective_log import CollectiveLog
-from ...errors import Interrupted, StateError
+from ...errors import CellError, Interrupted, StateError
 from ...faults import Faults
 from ...protocol import Call, Done, Output, Run, rank_lists
 from ...sentences import wrapped
@@ -94,9 +94,14 @@ class CellExecutor:
         output: CellOutput,
         aftermath: Aftermath = lambda _: None,
         buffers: Sequence[Any] = (),
+        limit: float | None = None,
     ) -> PendingRequest:
-        """Run something on ranks, between two fences, and show its output; raise what it raised."""
-        with InterruptCounter() as interrupts:
+        """Run something on ranks, between two fences, and show its output; raise what it raised.
+
+        Raises:
+            TimeoutError: it took longer than the limit, in seconds, and was interrupted.
+        """
+        with InterruptCounter(limit) as interrupts:
             busy = sorted(self._dispatcher.busy())
             if busy and self._generations.due:  # the groups need all of them
                 who = rank_specs.named(busy)
@@ -115,8 +120,10 @@ class CellExecutor:
                 self.conduct(
                     request, output, interrupts, send, aftermath, message.number if isinstance(message, Run) else None
                 )
-            except BaseException:
+            except BaseException as error:
                 request.let_go()  # what it has returned, or still will
+                if interrupts.timed_out and isinstance(error, Interrupted | CellError):
+                    raise TimeoutError from None
                 raise
         return request
 

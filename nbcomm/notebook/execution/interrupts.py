@@ -10,6 +10,7 @@ While a user is asked for input, Jupyter or readline waits, and only an exceptio
 from __future__ import annotations
 
 import _signal  # type: ignore[import-not-found]  # nobody has stubs of it
+import math
 import signal
 import threading
 import time
@@ -26,9 +27,18 @@ _SIGINT = int(signal.SIGINT)
 
 
 class InterruptCounter:
-    """A handler of SIGINT for the duration of the block, if that is possible: on the main thread."""
+    """A handler of SIGINT for the duration of the block, if that is possible: on the main thread.
 
-    def __init__(self) -> None:
+    Args:
+        limit: seconds after which it counts as pressed by itself; None for never.
+
+    Attributes:
+        timed_out: it has done so.
+    """
+
+    def __init__(self, limit: float | None = None) -> None:
+        self._deadline = math.inf if limit is None else time.monotonic() + limit
+        self.timed_out = False
         self._count = 0
         self._before: Any = None
         self._breakable = False
@@ -48,6 +58,8 @@ class InterruptCounter:
     @property
     def pressed(self) -> bool:
         """Whether there was a press."""
+        if not self._count and time.monotonic() > self._deadline:
+            self._count, self.timed_out = 1, True
         return self._count > 0
 
     def again(self) -> bool:

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
 from ...errors import Interrupted, TransferError
-from ...protocol import Call, Pull, Push, rank_lists
+from ...protocol import Call, CallRecord, Pull, Push, rank_lists
 from ...protocol.payload import packed, unpack
 from ..cluster.pending import UNSENT, PendingRequest
+from ..output.cell_options import CellOptions
 from ..output.cell_output import CellOutput
 from .cell_run import tell_notes
 from .interrupts import InterruptCounter
@@ -46,11 +47,41 @@ class Transfers:
         local_rank: bool = False,
     ) -> list[Any]:
         """Call a function on ranks; see `Session.call`."""
-        with packed((function, args, kwargs), self._bulk()) as (blob, buffers), self._executor.alone():
-            order = Call(UNSENT, blob, rank_lists.written(ranks), local_rank)
-            request = self._executor.perform(order, CellOutput(ranks), buffers=buffers)
+        return self._call((function, args, kwargs), ranks, CellOutput(ranks), local_rank=local_rank)[0]
+
+    def trial(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        ranks: list[int],
+        limit: float,
+        *,
+        quiet: bool = False,
+    ) -> tuple[list[Any], list[list[CallRecord]]]:
+        """Call a function on ranks as `call` does; return also which collectives each of them has called, with bytes.
+
+        Args:
+            function: the function.
+            args: its arguments.
+            ranks: who calls it.
+            limit: seconds that it may take.
+            quiet: show nothing of what it prints.
+
+        Raises:
+            TimeoutError: it took longer, and was interrupted.
+        """
+        output = CellOutput(ranks, CellOptions(quiet=quiet))
+        return self._call((function, args, {}), ranks, output, limit, trace=True)
+
+    def _call(
+        self, what: tuple[Any, ...], ranks: list[int], output: CellOutput, limit: float | None = None, **how: bool
+    ) -> tuple[list[Any], list[list[CallRecord]]]:
+        with packed(what, self._bulk()) as (blob, buffers), self._executor.alone():
+            order = Call(UNSENT, blob, rank_lists.written(ranks), **how)
+            request = self._executor.perform(order, output, buffers=buffers, limit=limit)
             try:
-                return [unpack_answer(request, rank) for rank in ranks]
+                answers = request.answers()
+                return [unpack_answer(request, rank) for rank in ranks], [list(answers[rank].steps) for rank in ranks]
             finally:
                 request.let_go()
 

@@ -200,6 +200,11 @@ class CellRun:
         finally:
             self._ended = time.monotonic()
 
+    @property
+    def error(self) -> BaseException | None:
+        """What ended it, if that was an error."""
+        return self._error
+
     def show_again(self, area: Area) -> None:
         """Show in another area what the cell has shown, and its errors after that."""
         now = time.monotonic()

@@ -53,6 +53,12 @@ class CellLog:
         else:  # a program may run the same text a million times
             self._entries.append(scripts.Ran(number, self._texts.setdefault(code, code), ranks, outcome))
 
+    @property
+    def last(self) -> str:
+        """The text of the last cell; "" if none has run, or the last was a file."""
+        ran = [entry for entry in self._entries if isinstance(entry, scripts.Ran | scripts.RanFile)]
+        return ran[-1].code if ran and isinstance(ran[-1], scripts.Ran) else ""
+
     def pushed(self, variables: dict[str, Any], ranks: Sequence[int], size: int) -> None:
         """Record that variables were pushed from the notebook."""
         self._entries.append(history.pushed(variables, _some(ranks, size)))

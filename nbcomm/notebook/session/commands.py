@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from ... import rank_spec as rank_specs
 from ...errors import RankDiedError, StateError
 from ...panel.words import took
-from ...protocol import Run, rank_lists
+from ...protocol import CallRecord, Run, rank_lists
 from ..cluster.pending import UNSENT
 from ..display.area import current_area
 from ..execution.after_cell import Aftermath
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ..cluster.rank_table import RankTable
     from ..execution.cell_run import CellExecutor
     from ..execution.dispatcher import Dispatcher
+    from ..lessons.checking import Outcome
+    from ..lessons.lessons import Lessons
     from ..output.last_cell import CellRun
     from ..variables.comparison import Comparison
     from ..variables.table import Variable
@@ -217,6 +219,70 @@ class Commands:
         chosen = self._choose(ranks)
         self._cell_log.called(getattr(function, "__name__", "call"), chosen, len(self.ranks))
         return self._transfers.call(function, args, kwargs, chosen)
+
+    def trial(
+        self,
+        function: Callable[..., Any],
+        args: Sequence[Any],
+        ranks: Iterable[int] | None = None,
+        limit: float = 60.0,
+        *,
+        quiet: bool,
+    ) -> tuple[list[Any], list[list[CallRecord]]]:
+        """Call a function as `call` does; return also which collectives each rank has called, with their bytes.
+
+        It is no part of what `save` writes.
+
+        Args:
+            function: the function.
+            args: its arguments.
+            ranks: who calls it; by default all.
+            limit: seconds that it may take.
+            quiet: show nothing of what it prints.
+
+        Raises:
+            TimeoutError: it took longer, and was interrupted.
+        """
+        return self._transfers.trial(function, tuple(args), self._choose(ranks), limit, quiet=quiet)
+
+    def check(self, puzzle: str, course: str = "") -> Outcome:
+        """Check what a learner has written for a puzzle: a function is tried on fresh inputs on every rank.
+
+        It ends: a function that waits for ever, or takes more than 20 seconds, is told as a mistake.
+
+        Args:
+            puzzle: its name, which is the function's.
+            course: the file with a teacher's own puzzles; by default those of nbcomm's lessons. See docs/lessons.md.
+
+        Returns:
+            What was found: true if all is right; as text, what a learner reads.
+
+        Raises:
+            LessonError: there is no such puzzle, or it is broken itself.
+        """
+        return self.lessons(course).check(puzzle)
+
+    def lessons(self, course: str = "") -> Lessons:
+        """Return the puzzles of a course: to check, to predict, for hints, and how far this learner is.
+
+        Args:
+            course: as for `check`.
+
+        Raises:
+            LessonError: the file cannot be read.
+        """
+        from ..lessons.lessons import Lessons
+
+        return Lessons(self, course)
+
+    def last_cell(self) -> tuple[str, str]:
+        """Return the text of the last cell that ran on ranks, and the error that ended it, "" if none did.
+
+        Raises:
+            StateError: none has run yet.
+        """
+        error = self._last().error
+        return self._cell_log.last, "" if error is None else str(error)
 
     def spawn(
         self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

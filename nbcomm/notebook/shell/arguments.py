@@ -109,6 +109,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    _add_lessons(word)
     word("help", "Show this help, or that of a subcommand, as in: %distributed help start.")
     return parser, made
 
@@ -210,6 +211,19 @@ def _duration(text: str) -> float:
 
 
 _NAMES = "names, or expressions such as model.fc.weight; what can be read as one expression, x - 1, is one"
+
+
+def _add_lessons(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    check = word("check", "Check what you wrote for a puzzle; without a name, show how far you are.")
+    check.add_argument("puzzle", nargs="?", metavar="PUZZLE", help="its name, which is the function's")
+    check.add_argument("--hint", action="store_true", help="show the next hint instead")
+    predict = word("predict", "Say what you expect, before you run an experiment. A prediction stays.")
+    predict.add_argument("puzzle", metavar="PUZZLE", help="its name")
+    predict.add_argument("value", nargs="*", metavar="VALUE", help="what you expect")
+    for made in (check, predict):
+        made.add_argument(
+            "--course", metavar="FILE", default="", help="a file with a teacher's own puzzles, instead of nbcomm's"
+        )
 
 
 def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:

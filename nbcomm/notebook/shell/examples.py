@@ -106,6 +106,14 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(f"{LINE} run train.py", "on all ranks"),
         Example(f"{LINE} run -r 0-1 train.py --lr 0.1", "on two, with arguments"),
     ),
+    "check": (
+        Example(f"{LINE} check gather_all", "what you wrote for a puzzle"),
+        Example(f"{LINE} check gather_all --hint", "its next hint"),
+    ),
+    "predict": (
+        Example(f"{LINE} predict part_of_rank_2 8", "you expect 8"),
+        Example(f"{LINE} predict total 6 --course mine.py", "in a course of your own"),
+    ),
     "help": (
         Example(f"{LINE} help", "all subcommands"),
         Example(f"{LINE} help push", "one of them"),

@@ -70,10 +70,11 @@ class DistributedMagics(Magics):
 
     @line_magic("distributed")
     @_with_help(lambda: line_parser()[0])
-    def steer(self, line: str) -> None:
+    def steer(self, line: str) -> Any:
         """Control the world of ranks that %%distributed cells run on."""
         with suppress(Helped), self._reserve.telling():
-            self._steer(line)
+            return self._steer(line)
+        return None
 
     @cell_magic("distributed")
     @_with_help(cell_parser)
@@ -197,20 +198,20 @@ class DistributedMagics(Magics):
 
     # ── %distributed ────────────────────────────────────────────────────────────────────────────────
 
-    def _steer(self, line: str) -> None:
+    def _steer(self, line: str) -> Any:
         words = split(line)
         if not words or words[0].partition("=")[0] == "--world":  # it may also be before the word
             named = 1 if "=" in "".join(words[:1]) else 2
             words = [*(words[named : named + 1] or ["status"]), *words[:named], *words[named + 1 :]]
         if words[0] in ("-h", "--help", "help"):
             self._parser.print_help()
-            return
+            return None
         if words[0] not in self._words:
             raise UsageError(unknown_word(words, self._cell_parser))
         options = profiles.parsed(self._parser, words)
-        act: Callable[[argparse.Namespace], None] = getattr(self, f"_do_{options.word}")
+        act: Callable[[argparse.Namespace], Any] = getattr(self, f"_do_{options.word}")
         with _addressed_to(options.world):
-            act(options)
+            return act(options)
 
     def _do_start(self, options: argparse.Namespace) -> None:
         start_options = profiles.start_options_of(options)
@@ -296,6 +297,23 @@ class DistributedMagics(Magics):
 
     def _do_heal(self, options: argparse.Namespace) -> None:
         print(wrapped(buttons.heal(registry.current(options.world), options.ranks)))
+
+    def _do_check(self, options: argparse.Namespace) -> Any:
+        lessons = registry.current(options.world).lessons(options.course)
+        if not options.puzzle:
+            print(lessons.overview())
+            return None
+        if options.hint:
+            print(wrapped(lessons.hint(options.puzzle)))
+            return None
+        return lessons.check(options.puzzle)
+
+    def _do_predict(self, options: argparse.Namespace) -> None:
+        print(
+            wrapped(
+                registry.current(options.world).lessons(options.course).predict(options.puzzle, " ".join(options.value))
+            )
+        )
 
     def _do_attach(self, options: argparse.Namespace) -> None:
         session, which = registry.attach_and_use(options.id, options.world)

@@ -39,6 +39,19 @@ def test_each_further_press_is_told_once() -> None:
         assert interrupts.pressed
 
 
+def test_after_its_limit_it_counts_as_pressed_and_says_so() -> None:
+    with InterruptCounter(limit=0.0) as interrupts:
+        while not interrupts.pressed:
+            pass
+        assert interrupts.timed_out
+        assert not interrupts.again()
+    with InterruptCounter(limit=60.0) as interrupts:
+        assert not interrupts.pressed
+        press()
+        assert interrupts.pressed
+        assert not interrupts.timed_out
+
+
 def test_afterwards_a_press_is_pythons_again() -> None:
     with InterruptCounter():
         press()

@@ -1,0 +1,11 @@
+"""Puzzles that check themselves on real ranks: what a teacher writes, and what the ranks do for a check.
+
+Nothing of it runs in the notebook's process, which never imports torch.
+"""
+
+from __future__ import annotations
+
+from .draw import Draw
+from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+
+__all__ = ["Cell", "CellPuzzle", "Collective", "Draw", "FunctionPuzzle", "Prediction", "Puzzle", "Trial"]

@@ -1,0 +1,83 @@
+"""Lesson 2: what a collective costs. Latency, bandwidth, the ring and the tree."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .. import solutions
+from ..draw import Draw
+from ..puzzle import FunctionPuzzle, Prediction, Trial
+
+_RANKS = 64
+
+
+class TimesItsData(Prediction):
+    """In a ring all_reduce on 4 ranks: how many times its own data does each rank send, as a number?"""
+
+    name = "times_its_data"
+    because = "2 (N-1)/N: each of 4 parts travels 3 steps to be added up, and 3 more to be handed out."
+
+    def shown(self, variables: Mapping[str, Any]) -> Any:
+        """Return what the experiment has counted."""
+        return float(variables["sent"]) / float(variables["size"])
+
+
+class Crossover(Prediction):
+    """From how many bytes on is a ring faster than a tree on 64 ranks, with your own alpha and beta?"""
+
+    name = "crossover"
+    near = 0.1
+    because = (
+        "The ring takes 2(N-1) steps of alpha, the tree 2 log2(N); the ring sends 2(N-1)/N of the data, the tree sends "
+        "all of it 2 log2(N) times. They are equal where the steps that the tree saves are worth what it sends more."
+    )
+
+    def shown(self, variables: Mapping[str, Any]) -> Any:
+        """Compute it from the learner's alpha (seconds) and beta (seconds a byte), which a fit has given."""
+        alpha, beta = float(variables["alpha"]), float(variables["beta"])
+        depth, ring = 2 * math.log2(_RANKS), 2 * (_RANKS - 1)
+        return alpha * (ring - depth) / (beta * (depth - ring / _RANKS))
+
+
+class RingAllReduce(FunctionPuzzle):
+    """Return the sum of the tensors of all ranks, on every rank; send only to the right, and receive from the left.
+
+    Each rank sends 2 (N-1) messages of an N-th of the tensor.
+    """
+
+    asks = "ring_all_reduce(tensor)"
+    hints = (
+        "Cut the tensor into one part for each rank. In each step, every rank sends one part to the right.",
+        "After N-1 steps in which a rank adds what comes to its own part, each rank has one part of the whole sum.",
+        "N-1 more steps hand the finished parts around. In step s, which part did rank r finish, and which comes next?",
+    )
+    solution = solutions.text("costs")
+
+    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
+        """Return a vector whose length the ranks divide."""
+        return (draw.tensor(size * shared.number(1, 6)),)
+
+    def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
+        """Return the sum."""
+        return torch.stack([tensor for (tensor,) in given]).sum(0)
+
+    def complaint(self, trial: Trial) -> str:
+        """Ask for a ring's messages, and for no collective."""
+        for rank, calls in enumerate(trial.calls):
+            others = sorted({call.name for call in calls if not call.is_message})
+            if others:
+                return f"rank {rank} called {', '.join(others)}, where only messages are asked for"
+            sent = [call for call in calls if call.sends]
+            strange = [call.peer for call in sent if call.peer != (rank + 1) % trial.size]
+            if strange:
+                return f"rank {rank} sent to rank {strange[0]}, which is not on its right"
+            steps, nbytes = 2 * (trial.size - 1), trial.given[rank][0].nbytes * 2 * (trial.size - 1) // trial.size
+            if len(sent) != steps:
+                return f"rank {rank} sent {len(sent)} messages, where {steps} are asked for"
+            if sum(call.nbytes for call in sent) > nbytes:
+                return f"rank {rank} sent {sum(call.nbytes for call in sent)} bytes, where {nbytes} are enough"
+        return ""

@@ -1,0 +1,170 @@
+"""What the ranks do for a check: they call the learner's function, and compare.
+
+The notebook calls these functions by their names, so that it needs not import them, nor torch. What they get and return
+is plain data.
+"""
+
+from __future__ import annotations
+
+import gc
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import torch
+from IPython.core.getipython import get_ipython
+
+from ..cell_names import METHODS, PROPERTIES
+from ..comm import torchrun
+from ..errors import CollectiveError, LessonError
+from .compare import difference, shown
+from .courses import Course, find
+from .draw import Draw
+from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+
+_T = TypeVar("_T", bound=Puzzle)
+
+
+def answered(function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
+    """Return what a function of this package returns, and "", or why a lesson cannot go on."""
+    try:
+        return function(*args), ""
+    except LessonError as error:
+        return None, str(error)
+
+
+def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
+    """Call the learner's function once on this rank; every rank must do so.
+
+    Args:
+        name: of the puzzle.
+        course: where it is.
+        seed: of the inputs.
+
+    Returns:
+        ``missing`` if this rank has no such function; ``raised``, with ``kind``, if the function did; else ``given``,
+        and ``wrong`` if the result is; and ``held``: see `Trial`.
+    """
+    puzzle = _puzzle(name, course, FunctionPuzzle)
+    function = _variables().get(name)
+    if not callable(function):
+        return {"missing": True}
+    rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+    with _of_the_teacher(name):
+        mine = _given(puzzle, seed, rank, size)
+    before = _storages() if puzzle.weighs else {}
+    try:
+        result = function(*mine)
+    except CollectiveError as error:
+        return {"raised": str(error), "kind": type(error).__name__}
+    except Exception as error:  # noqa: BLE001 - it is the learner's
+        return {"raised": _raised(error, function), "kind": type(error).__name__}
+    held = sum(size for place, size in _storages().items() if place not in before) if puzzle.weighs else 0
+    with _of_the_teacher(name):
+        # Drawn once more: the function may have changed what it was given.
+        every = [_given(puzzle, seed, each, size) for each in range(size)]
+        wrong = difference(result, puzzle.right(every, rank))
+    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "held": held}
+
+
+def solve(name: str, course: Course, seed: int) -> None:
+    """Call a puzzle's solution once on this rank, for what its collectives are; every rank must do so."""
+    puzzle = _puzzle(name, course, FunctionPuzzle)
+    comm = torchrun.init()
+    names = {each: getattr(comm, each) for each in (*PROPERTIES, *METHODS)}
+    names.update(torch=torch, dist=torch.distributed, comm=comm)
+    with _of_the_teacher(name):
+        exec(compile(puzzle.solution, f"<solution of {name}>", "exec"), names)  # noqa: S102 - as a cell is
+        names[name](*_given(puzzle, seed, comm.rank, comm.world_size))
+
+
+def judge(
+    name: str, course: Course, trials: Sequence[tuple[int, Sequence[Sequence[dict[str, Any]]], Sequence[int]]]
+) -> str:
+    """Return what a puzzle says of how the ranks came to right results; "" if nothing. One rank is enough for it.
+
+    Args:
+        name: of the puzzle.
+        course: where it is.
+        trials: of each the seed, the calls of each rank, and what it held.
+    """
+    puzzle = _puzzle(name, course, FunctionPuzzle)
+    with _of_the_teacher(name):
+        for seed, calls, held in trials:
+            given = [_given(puzzle, seed, rank, len(calls)) for rank in range(len(calls))]
+            complaint = puzzle.complaint(Trial(given, [[Collective(**call) for call in each] for each in calls], held))
+            if complaint:
+                return complaint
+    return ""
+
+
+def judge_cell(name: str, course: Course, code: str, said: str) -> tuple[str, str]:
+    """Return what is wrong with the last cell, "" if nothing is; and what to say of one that is right."""
+    puzzle = _puzzle(name, course, CellPuzzle)
+    with _of_the_teacher(name):
+        cell = Cell(code, said)
+        complaint = puzzle.complaint(cell)
+        return complaint, "" if complaint else puzzle.praise(cell)
+
+
+def compare_prediction(name: str, course: Course, typed: Any) -> dict[str, Any]:
+    """Compare a prediction with what the run has shown; one rank is enough for it, which is rank 0.
+
+    Returns:
+        ``missing``: a variable that the experiment would have made; else ``right``, the ``value`` in words, and why.
+    """
+    puzzle = _puzzle(name, course, Prediction)
+    try:
+        with _of_the_teacher(name, KeyError):
+            value = puzzle.shown(_variables())
+    except KeyError as error:
+        return {"missing": str(error.args[0])}
+    right = not difference(typed, value, near=puzzle.near)
+    return {"right": right, "value": shown(value), "because": puzzle.because}
+
+
+def _puzzle(name: str, course: Course, kind: type[_T]) -> _T:
+    found = find(name, course)
+    if not issubclass(found, kind):
+        raise LessonError(f"The puzzle {name} is a {found.kind}, and is checked as one.")
+    return found()
+
+
+def _given(puzzle: FunctionPuzzle, seed: int, rank: int, size: int) -> tuple[Any, ...]:
+    return puzzle.given(Draw(seed, rank), Draw(seed, -1), rank, size)
+
+
+def _variables() -> Mapping[str, Any]:
+    shell = get_ipython()
+    return {} if shell is None else shell.user_ns
+
+
+@contextmanager
+def _of_the_teacher(name: str, but: type[Exception] = LessonError) -> Iterator[None]:
+    """Say whose fault it is if a puzzle's own code raises anything but this."""
+    try:
+        yield
+    except Exception as error:
+        if isinstance(error, (but, LessonError)):
+            raise
+        raise LessonError(f"The puzzle {name} itself raised {type(error).__name__}: {error}") from error
+
+
+def _raised(error: Exception, function: Callable[..., Any]) -> str:
+    """Return what a function has raised, and in which of the learner's lines."""
+    file = getattr(getattr(function, "__code__", None), "co_filename", None)
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
+    where = f"\n  in line {own[-1].lineno} of its cell: {own[-1].line}" if own else ""
+    return f"{type(error).__name__}: {error}{where}"
+
+
+def _storages() -> dict[int, int]:
+    """Return the bytes of each tensor's storage that this process holds, by its place."""
+    gc.collect()
+    found: dict[int, int] = {}
+    for each in gc.get_objects():
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided:
+            storage = each.untyped_storage()
+            found[storage.data_ptr()] = storage.nbytes()
+    return found

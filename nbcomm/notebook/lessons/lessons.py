@@ -1,0 +1,153 @@
+"""What a learner types: checks, hints, predictions, and how far all is."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+from typing import Any
+
+from ...errors import LessonError
+from .checking import (
+    NOT_YET,
+    About,
+    Course,
+    OnRanks,
+    Outcome,
+    World,
+    check_cell,
+    check_function,
+    check_prediction,
+)
+from .progress import Done, Progress, of_this_learner
+
+
+class Lessons:
+    """The puzzles of one course on the ranks of a world, and what this learner has done with them.
+
+    Args:
+        world: the world.
+        file: a teacher's own puzzles; "" for those of nbcomm.
+        progress: the learner's file; by default the usual one.
+
+    Raises:
+        LessonError: the file cannot be read.
+    """
+
+    def __init__(self, world: World, file: str = "", progress: Progress | None = None) -> None:
+        self._world = world
+        self._ranks = OnRanks(world, _course_in(file))
+        self._prefix = f"{Path(file).stem}/" if file else ""
+        self._progress = of_this_learner() if progress is None else progress
+
+    def check(self, name: str) -> Outcome:
+        """Check one puzzle; see `Session.check`."""
+        about = self._about(name)
+        if about.kind == "function":
+            outcome = check_function(self._ranks, about)
+        elif about.kind == "cell":
+            outcome = check_cell(self._ranks, about, *self._world.last_cell())
+        else:
+            predicted = self._done(name).predicted
+            outcome = check_prediction(self._ranks, about, predicted, _value(predicted or ""))
+        if outcome.mistake == NOT_YET or (about.kind == "prediction" and self._done(name).tries):
+            return outcome  # nothing was tried; and a prediction is compared as often as one likes, and counts once
+        trouble = self._note(name, right=outcome.right, **({"mistake": outcome.mistake} if outcome.mistake else {}))
+        said = "\n".join(filter(None, (outcome.said, trouble, self._offered(about, outcome))))
+        return Outcome(name, outcome.right, said, outcome.mistake)
+
+    def hint(self, name: str) -> str:
+        """Return the next hint of a puzzle; see `Session.hint`."""
+        about, shown = self._about(name), self._done(name).hints
+        if not about.hints:
+            return f"There are no hints for {name}."
+        number = min(shown + 1, len(about.hints))
+        trouble = self._note(name, hint=number)
+        left = len(about.hints) - number
+        more = f"{left} more" if left else "it is the last"
+        return "\n".join(filter(None, (f"Hint {number} for {name} ({more}): {about.hints[number - 1]}", trouble)))
+
+    def predict(self, name: str, typed: str) -> str:
+        """Lock a prediction; see `Session.predict`."""
+        about = self._about(name)
+        if about.kind != "prediction":
+            raise LessonError(f"{name} is no prediction: write its {about.kind}, and type %distributed check {name}.")
+        if not typed.strip():
+            raise LessonError(f"What do you predict? {about.law} Type it after the name; nothing was changed.")
+        before = self._done(name).predicted
+        if before is not None:
+            return (
+                f"You predicted {before}, and a prediction stays. Run the experiment, then: %distributed check {name}"
+            )
+        late = "missing" not in self._ranks.one("compare_prediction", name, None)
+        trouble = self._note(name, predicted=typed, **({"late": True} if late else {}))
+        after = " The experiment has run already: predict the next one before it." * late
+        return "\n".join(
+            filter(None, (f"You predict {typed}.{after} After the run: %distributed check {name}", trouble))
+        )
+
+    def overview(self) -> str:
+        """Return all puzzles by lesson, with what was done."""
+        lines, lesson = [], None
+        all_done = self._progress.read()
+        found = self._ranks.describe()
+        widest = max((len(about.name) for about in found), default=0)
+        for about in found:
+            if about.lesson != lesson:
+                lesson = about.lesson
+                lines.append(lesson)
+            done = all_done.get(self._prefix + about.name, Done())
+            lines.append(f"  {_mark(about, done)} {about.name:{widest}}  {_told(about, done)}".rstrip())
+        solved = sum(bool(all_done.get(self._prefix + about.name, Done()).solved) for about in found)
+        return "\n".join([*lines, f"{solved} of {len(found)} are right."])
+
+    def _about(self, name: str) -> About:
+        (about,) = self._ranks.describe(name)
+        return about
+
+    def _done(self, name: str) -> Done:
+        return self._progress.of(self._prefix + name)
+
+    def _note(self, name: str, **what: Any) -> str:
+        return self._progress.note(self._prefix + name, **what)
+
+    def _offered(self, about: About, outcome: Outcome) -> str:
+        """Name the hints, once somebody has needed more than one try."""
+        done = self._done(about.name)
+        if outcome.right or about.kind == "prediction" or done.tries < 2 or done.hints >= len(about.hints):
+            return ""
+        return f"A hint: %distributed check {about.name} --hint"
+
+
+def _mark(about: About, done: Done) -> str:
+    if done.solved:
+        return "✓"
+    if about.kind == "prediction":
+        return "≠" if done.mistakes else "…" if done.predicted is not None else "–"
+    return "✗" if done.tries else "–"
+
+
+def _told(about: About, done: Done) -> str:
+    parts = []
+    if done.predicted is not None:
+        parts.append(f"predicted {done.predicted}")
+    elif done.tries:
+        parts.append(f"{done.tries} {'try' if done.tries == 1 else 'tries'}")
+    if done.hints:
+        parts.append(f"{done.hints} {'hint' if done.hints == 1 else 'hints'}")
+    return ", ".join(parts) or about.asks
+
+
+def _value(typed: str) -> Any:
+    try:
+        return ast.literal_eval(typed)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return typed
+
+
+def _course_in(file: str) -> Course:
+    if not file:
+        return None
+    try:
+        return file, Path(file).expanduser().read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise LessonError(f"The puzzles in {file} cannot be read: {error}.") from None

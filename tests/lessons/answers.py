@@ -1,0 +1,76 @@
+"""What learners may write for each function of the lessons: the mutants are wrong, and a check says how."""
+
+from __future__ import annotations
+
+import ast
+
+from nbcomm.lessons import solutions
+from nbcomm.lessons.library import LESSONS
+
+
+def solved() -> dict[str, str]:
+    """Return the cell that defines the solution of each function, by its name."""
+    found = {}
+    for lesson in LESSONS:
+        text = solutions.text(lesson)
+        for node in ast.parse(text).body:
+            if isinstance(node, ast.FunctionDef):
+                found[node.name] = ast.unparse(node)
+    return found
+
+
+_TO_ALL = """\
+whole = tensor.clone()
+for step in range(1, world_size):
+    sent = isend(tensor, (rank + step) % world_size)
+    whole += recv((rank - step) % world_size)
+    sent.wait()
+return whole"""
+
+_WHOLE = """\
+whole, moving = tensor.clone(), tensor
+for step in range(world_size - 1):
+    sent = isend(moving, (rank + 1) % world_size)
+    moving = recv((rank - 1) % world_size)
+    sent.wait()
+    whole += moving
+return whole"""
+
+MUTANTS: dict[str, list[tuple[str, str]]] = {
+    "gather_all": [
+        ("return [value] * world_size", "Wrong on ranks"),
+        ("return [3, 'a', None, 4]", "Wrong on ranks 0-3"),
+        ("return gather(value, dst=0, mode='object')", "Wrong on ranks 1-3"),
+        ("return all_gather(value, mode='object')", "where 4 broadcast is asked for"),
+        ("return [broadcast(value, src=0) for _ in range(world_size)]", "Wrong on ranks 0-3"),
+        ("return [broadcast(value, src=source) for source in range(world_size - (rank == 1))]", "It can never end"),
+    ],
+    "sum_all": [
+        ("return all_reduce(tensor)", "where 1 all_gather and 1 reduce_scatter is asked for"),
+        ("return reduce_scatter(tensor)", "has the shape"),
+        ("return torch.zeros_like(tensor)", "Wrong on ranks 0-3"),
+        ("return all_gather(reduce_scatter(tensor))", "has the shape"),
+        ("return torch.cat(all_gather(reduce_scatter(tensor)))", "It raised an error on ranks 0-3.\nTypeError"),
+    ],
+    "ring_all_reduce": [
+        ("return all_reduce(tensor)", "where only messages are asked for"),
+        (_TO_ALL, "which is not on its right"),
+        (_WHOLE, "sent 3 messages, where 6 are asked for"),
+        (
+            "moving = tensor\nsend(moving, (rank + 1) % world_size)\nreturn moving + recv((rank - 1) % world_size)",
+            "It can never end",
+        ),
+    ],
+    "from_the_left": [
+        ("received = recv((rank - 1) % world_size)\nsend(value, (rank + 1) % world_size)\nreturn received",
+         "It can never end"),
+        ("return all_gather(value, mode='object')[rank - 1]", "called all_gather, where one message is enough"),
+        ("return sendrecv(value, (rank - 1) % world_size, (rank + 1) % world_size)", "Wrong on ranks 0-3"),
+    ],
+}  # fmt: skip
+"""The body of a wrong function, and a part of what its check says; a function is right only in all its lines."""
+
+
+def cell(puzzle: str, argument: str, body: str) -> str:
+    """Return a cell that defines a learner's function."""
+    return f"%%distributed\ndef {puzzle}({argument}):\n" + "".join(f"    {line}\n" for line in body.splitlines())
