@@ -71,10 +71,13 @@ def _run(arguments: Sequence[str] | None) -> int:
         epilog="With options of %%distributed start, such as --engines ssh --hosts a:4,b:4, it tries that start.",
     )
     healer.set_defaults(run=lambda chosen: examine_start(chosen.start) if chosen.start else examine())
-    copier = commands.add_parser("notebooks", help="copy nbcomm's notebooks, first steps and more, into a folder")
-    copier.add_argument("folder", metavar="DIR", type=Path, help="target folder; it is created if it does not exist")
-    copier.add_argument("--force", action="store_true", help="overwrite notebooks that were changed there")
-    copier.set_defaults(run=copy_notebooks)
+    for name, what in (("notebooks", "notebooks, first steps and more,"), ("lessons", "lessons with puzzles")):
+        copier = commands.add_parser(name, help=f"copy nbcomm's {what} into a folder")
+        copier.add_argument(
+            "folder", metavar="DIR", type=Path, help="target folder; it is created if it does not exist"
+        )
+        copier.add_argument("--force", action="store_true", help="overwrite notebooks that were changed there")
+        copier.set_defaults(run=copy_notebooks, what=name)
     teacher = commands.add_parser(
         "class", help="show how far each learner of a class is, from the files of NBCOMM_CLASS"
     )
@@ -135,7 +138,8 @@ def copy_notebooks(options: argparse.Namespace) -> int:
     """Copy the notebooks into a folder, all or none, print what to type next, and return the exit code."""
     folder: Path = options.folder
     # By their numbers: a developer's checkout may have other notebooks there.
-    notebooks = sorted(tour().parent.glob("[0-9][0-9]_*.ipynb"))
+    source = tour().parent / "lessons" if options.what == "lessons" else tour().parent
+    notebooks = sorted(source.glob("[0-9][0-9]_*.ipynb"))
     try:
         there = {path.name: (folder / path.name).read_bytes() for path in notebooks if (folder / path.name).exists()}
         new = [path for path in notebooks if there.get(path.name) != path.read_bytes()]
@@ -151,10 +155,10 @@ def copy_notebooks(options: argparse.Namespace) -> int:
         for path in new:
             shutil.copyfile(path, folder / path.name)
     except OSError as error:
-        print(f"The notebooks cannot be copied to {folder}: {error.strerror or error}.", file=sys.stderr)
+        print(f"The {options.what} cannot be copied to {folder}: {error.strerror or error}.", file=sys.stderr)
         return 1
     names = ", ".join(path.name for path in new)
-    print(f"Copied to {folder}: {names}." if new else f"All {len(notebooks)} notebooks are in {folder} already.")
+    print(f"Copied to {folder}: {names}." if new else f"All {len(notebooks)} {options.what} are in {folder} already.")
     lab = f"jupyter lab {shlex.quote(str(folder))}"
     if shutil.which("jupyter-lab"):
         print(f"To open them, type: {lab}")

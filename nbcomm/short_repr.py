@@ -21,7 +21,8 @@ _BITS = 4096
 _MANY, _LONG = 1024, 1000
 """The most entries, and the most characters of a text, that `detailed` writes of a value."""
 
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+"""What a terminal takes for a change of colour."""
 
 _ADDRESS = re.compile(r"(?<= at 0x)[0-9a-fA-F]+(?=>|, file \")")
 """As objects and functions have it, and code objects."""
@@ -259,7 +260,7 @@ def _text(value: Any) -> str:
 
 def _seen(text: str) -> str:
     """Remove a terminal's colours and replace other unprintable characters, which a picture's XML may not hold."""
-    plain = _COLOUR.sub("", text)
+    plain = COLOUR.sub("", text)
     if plain.isprintable():
         return plain
     return "".join(

@@ -115,7 +115,7 @@ NAMES = ["01_first_steps.ipynb", "02_collectives.ipynb", "03_deadlocks.ipynb", "
 
 
 def in_it(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.is_file()}
 
 
 def test_notebooks_are_copied_and_the_next_thing_to_type_is_told(
@@ -170,6 +170,40 @@ def test_a_place_that_is_no_folder_is_told_in_a_sentence(tmp_path: Path, capsys:
     assert cli.main(["notebooks", str(place)]) == 1
     assert capsys.readouterr().err.startswith(f"The notebooks cannot be copied to {place}: ")
     assert place.read_text() == "kept"
+
+
+def test_lessons_are_copied_likewise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["lessons", str(tmp_path)]) == 0
+    assert in_it(tmp_path) == in_it(cli.tour().parent / "lessons")
+    assert capsys.readouterr().out.startswith(f"Copied to {tmp_path}: 01_four_processes.ipynb, ")
+    assert cli.main(["lessons", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.startswith(f"All {len(in_it(tmp_path))} lessons are in {tmp_path} already.")
+
+
+# ── a class ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_a_class_is_shown_once_where_nobody_watches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "ada.jsonl").write_text('{"at": 1, "puzzle": "sum_all", "right": true}\n')
+    assert cli.main(["class", str(tmp_path)]) == 0
+    assert capsys.readouterr().out.splitlines() == ["learner  sum_all", "ada      ✓ 1", "right    1 of 1"]
+    assert cli.main(["class", str(tmp_path / "nowhere")]) == 1
+    assert "cannot be read: No such file or directory." in capsys.readouterr().err
+
+
+def test_a_teacher_who_watches_sees_it_again_until_ctrl_c(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    looks = iter([None, KeyboardInterrupt])
+
+    def sleep(_: float) -> None:
+        if (ends := next(looks)) is not None:
+            raise ends
+
+    monkeypatch.setattr(cli.time, "sleep", sleep)
+    monkeypatch.setattr(cli.sys.stdout, "isatty", lambda: True, raising=False)
+    assert cli.main(["class", str(tmp_path)]) == 130
+    assert capsys.readouterr().out.count("No learner has checked anything yet.") == 2
 
 
 # ── playing one ─────────────────────────────────────────────────────────────────────────────────────

@@ -123,7 +123,7 @@ def test_what_the_readme_and_the_reference_tell_to_type_in_a_terminal_is_there()
     text = README.read_text() + REFERENCE.read_text()
     lines = re.findall(r"(?:^|`)nbcomm ([a-z]+(?: [a-z]+)?)(?:`|$| [A-Z-])", text, re.MULTILINE)
     typed = {tuple(line.split()) for line in lines}
-    assert {words[0] for words in typed} == {"demo", "doctor", "kernel", "notebooks"}
+    assert {words[0] for words in typed} == {"demo", "doctor", "kernel", "lessons", "notebooks"}
     for words in typed:
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, "--help"])
@@ -194,7 +194,7 @@ def test_every_picture_is_what_the_plan_draws() -> None:
     assert shown == set(made)
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").glob("*.ipynb")), ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb")), ids=lambda path: path.stem)
 def test_each_cell_of_a_notebook_has_a_place_on_slides(path: Path) -> None:
     cells = nbformat.read(path, as_version=4).cells
     places = [cell.metadata["slideshow"]["slide_type"] for cell in cells]

@@ -19,7 +19,13 @@ pytestmark = pytest.mark.outside
 pytest.importorskip("hatchling", reason="the wheel is built with hatchling, which `make test` installs")
 
 ROOT = Path(__file__).parents[1]
-NOTEBOOKS = {path.name: path.read_bytes() for path in (ROOT / "notebooks").glob("[0-9][0-9]_*.ipynb")}
+
+
+def _notebooks(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.glob("[0-9][0-9]_*.ipynb")}
+
+
+NOTEBOOKS, LESSONS = _notebooks(ROOT / "notebooks"), _notebooks(ROOT / "notebooks" / "lessons")
 SAMPLE = """See [a page](docs/page.md#top), [here](#here) and [there](https://example.org/x.md).
 
 <picture>
@@ -55,18 +61,21 @@ def hook() -> ModuleType:
 
 
 def test_the_wheel_brings_every_notebook_and_copies_them(site: Path, tmp_path: Path) -> None:
-    assert {path.name: path.read_bytes() for path in (site / "nbcomm" / "notebooks").iterdir()} == NOTEBOOKS
+    brought = site / "nbcomm" / "notebooks"
+    assert {path.name for path in brought.iterdir()} == {*NOTEBOOKS, "lessons"}
+    assert (_notebooks(brought), _notebooks(brought / "lessons")) == (NOTEBOOKS, LESSONS)
     # Outside the checkout, so that the package is the wheel's.
-    ended = subprocess.run(
-        [sys.executable, "-m", "nbcomm.cli", "notebooks", "here"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(site)},
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert {path.name: path.read_bytes() for path in (tmp_path / "here").iterdir()} == NOTEBOOKS
+    for word, expected in (("notebooks", NOTEBOOKS), ("lessons", LESSONS)):
+        ended = subprocess.run(
+            [sys.executable, "-m", "nbcomm.cli", word, word],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(site)},
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert ended.returncode == 0, ended.stderr
+        assert {path.name: path.read_bytes() for path in (tmp_path / word).iterdir()} == expected
 
 
 def test_no_link_of_the_index_page_leads_nowhere(site: Path) -> None:

@@ -87,7 +87,7 @@ def _item(what: str, item: str) -> str:
 
 def _tensors(got: Any, right: torch.Tensor, what: str, near: float) -> str:
     if not isinstance(got, torch.Tensor):
-        return _differs(got, right, what)
+        return _differs(got, right, what) if right.ndim else _numbers(got, right.item(), what, near)
     got = got.detach().cpu()
     if got.shape != right.shape:
         return f"{what} has the shape {tuple(got.shape)}, where {tuple(right.shape)} is right"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from .compare import difference
 from .draw import Draw
 
 
@@ -198,18 +199,30 @@ class Prediction(Puzzle):
     It is typed once, with ``%distributed predict NAME VALUE``, and stays. A check compares it with what the run showed.
 
     Attributes:
-        near: how far it may be off, relative to the right value.
         because: what is shown after the comparison.
     """
 
     kind = "prediction"
-    near: ClassVar[float] = 1e-4
     because: ClassVar[str] = ""
 
-    def shown(self, variables: Mapping[str, Any]) -> Any:
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return what the run has shown.
 
         Args:
-            variables: of rank 0, after the experiment. If one is missing (KeyError), the learner is told to run it.
+            variables: of rank 0, after the experiment.
+            cell: the last one.
+
+        Raises:
+            KeyError: the experiment has not run yet, which the learner is told, with the text: a variable that is
+                missing, say.
         """
         raise NotImplementedError
+
+    def accepts(self, predicted: Any, shown: Any) -> bool:
+        """Return whether a prediction is right.
+
+        Args:
+            predicted: a number, a text, or any literal of Python's, as it was typed.
+            shown: what the run has shown.
+        """
+        return not difference(predicted, shown)

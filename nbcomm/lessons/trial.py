@@ -25,6 +25,9 @@ from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Pu
 
 _T = TypeVar("_T", bound=Puzzle)
 
+_EMPTY = (lambda: None).__code__.co_code
+"""The code of a function whose body is three dots."""
+
 
 def answered(function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
     """Return what a function of this package returns, and "", or why a lesson cannot go on."""
@@ -43,12 +46,12 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
         seed: of the inputs.
 
     Returns:
-        ``missing`` if this rank has no such function; ``raised``, with ``kind``, if the function did; else ``given``,
-        and ``wrong`` if the result is; and ``held``: see `Trial`.
+        ``missing`` if this rank has no such function, or an empty one; ``raised``, with ``kind``, if the function did;
+        else ``given``, and ``wrong`` if the result is; and ``held``: see `Trial`.
     """
     puzzle = _puzzle(name, course, FunctionPuzzle)
     function = _variables().get(name)
-    if not callable(function):
+    if not callable(function) or getattr(getattr(function, "__code__", None), "co_code", b"") == _EMPTY:
         return {"missing": True}
     rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     with _of_the_teacher(name):
@@ -108,19 +111,26 @@ def judge_cell(name: str, course: Course, code: str, said: str) -> tuple[str, st
         return complaint, "" if complaint else puzzle.praise(cell)
 
 
-def compare_prediction(name: str, course: Course, typed: Any) -> dict[str, Any]:
+def compare_prediction(name: str, course: Course, typed: Any, code: str, said: str) -> dict[str, Any]:
     """Compare a prediction with what the run has shown; one rank is enough for it, which is rank 0.
 
+    Args:
+        name: of the puzzle.
+        course: where it is.
+        typed: the prediction.
+        code: the last cell.
+        said: the error that ended it.
+
     Returns:
-        ``missing``: a variable that the experiment would have made; else ``right``, the ``value`` in words, and why.
+        ``missing``: what the experiment would have made; else ``right``, the ``value`` in words, and why.
     """
     puzzle = _puzzle(name, course, Prediction)
     try:
         with _of_the_teacher(name, KeyError):
-            value = puzzle.shown(_variables())
+            value = puzzle.shown(_variables(), Cell(code, said))
+            right = puzzle.accepts(typed, value)
     except KeyError as error:
         return {"missing": str(error.args[0])}
-    right = not difference(typed, value, near=puzzle.near)
     return {"right": right, "value": shown(value), "because": puzzle.because}
 
 

@@ -25,6 +25,7 @@ RIGHT = [
     (3, 3),
     (3.0, 3),
     (torch.tensor(3), 3),
+    (3, torch.tensor(3)),
     (torch.tensor([2.5]), 2.5),
     (1.0 + 1e-6, 1.0),
     (float("nan"), float("nan")),

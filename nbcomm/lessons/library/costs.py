@@ -9,38 +9,46 @@ from typing import Any
 import torch
 
 from .. import solutions
+from ..compare import difference
 from ..draw import Draw
-from ..puzzle import FunctionPuzzle, Prediction, Trial
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
 
 _RANKS = 64
 
 
-class TimesItsData(Prediction):
-    """In a ring all_reduce on 4 ranks: how many times its own data does each rank send, as a number?"""
+class TimesLonger(Prediction):
+    """How many times as long does an all_reduce of 1 MB take as one of 1 KB? Within a factor of two is near enough."""
 
-    name = "times_its_data"
-    because = "2 (N-1)/N: each of 4 parts travels 3 steps to be added up, and 3 more to be handed out."
+    name = "times_longer"
+    because = "A small message costs its latency: a thousandth of the data takes far more of the time."
 
-    def shown(self, variables: Mapping[str, Any]) -> Any:
-        """Return what the experiment has counted."""
-        return float(variables["sent"]) / float(variables["size"])
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
+        """Return what was measured."""
+        return float(variables["times_longer"])
+
+    def accepts(self, predicted: Any, shown: Any) -> bool:
+        """Accept half and twice as much."""
+        return isinstance(predicted, (int, float)) and shown / 2 <= predicted <= shown * 2
 
 
 class Crossover(Prediction):
     """From how many bytes on is a ring faster than a tree on 64 ranks, with your own alpha and beta?"""
 
     name = "crossover"
-    near = 0.1
     because = (
         "The ring takes 2(N-1) steps of alpha, the tree 2 log2(N); the ring sends 2(N-1)/N of the data, the tree sends "
         "all of it 2 log2(N) times. They are equal where the steps that the tree saves are worth what it sends more."
     )
 
-    def shown(self, variables: Mapping[str, Any]) -> Any:
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Compute it from the learner's alpha (seconds) and beta (seconds a byte), which a fit has given."""
         alpha, beta = float(variables["alpha"]), float(variables["beta"])
         depth, ring = 2 * math.log2(_RANKS), 2 * (_RANKS - 1)
         return alpha * (ring - depth) / (beta * (depth - ring / _RANKS))
+
+    def accepts(self, predicted: Any, shown: Any) -> bool:
+        """Accept ten per cent more or less."""
+        return not difference(predicted, shown, near=0.1)
 
 
 class RingAllReduce(FunctionPuzzle):

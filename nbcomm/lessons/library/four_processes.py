@@ -9,9 +9,20 @@ import torch
 
 from .. import solutions
 from ..draw import Draw
-from ..puzzle import FunctionPuzzle, Prediction, Trial
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
 
 _SOLUTION = solutions.text("four_processes")
+
+
+class RanksWithSecret(Prediction):
+    """Rank 0 alone runs secret = 7. How many of the four ranks have a variable secret afterwards?"""
+
+    name = "ranks_with_secret"
+    because = "Each rank is a process with variables of its own."
+
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
+        """Return how many said that they have it."""
+        return sum(variables["having"])
 
 
 class PartOfRank2(Prediction):
@@ -20,7 +31,7 @@ class PartOfRank2(Prediction):
     name = "part_of_rank_2"
     because = "reduce_scatter adds up place by place, [0, 4, 8, 12], and rank 2 gets the part at place 2."
 
-    def shown(self, variables: Mapping[str, Any]) -> Any:
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return what the experiment has collected from rank 2."""
         return variables["parts"][2]
 

@@ -75,7 +75,8 @@ class Outcome:
         return self.right
 
     def __str__(self) -> str:
-        return f"{'✓' if self.right else '✗'} {self.puzzle}: {self.said}"
+        mark = "✓" if self.right else "–" if self.mistake == NOT_YET else "✗"
+        return f"{mark} {self.puzzle}: {self.said}"
 
     def _ipython_display_(self) -> None:
         """Show it as text; a notebook's page and its file have the same."""
@@ -211,7 +212,7 @@ def check_cell(ranks: OnRanks, about: About, code: str, said: str) -> Outcome:
     return Outcome(about.name, right=True, said=praise or "The cell ended as it should.")
 
 
-def check_prediction(ranks: OnRanks, about: About, predicted: str | None, value: Any) -> Outcome:
+def check_prediction(ranks: OnRanks, about: About, predicted: str | None, value: Any, cell: tuple[str, str]) -> Outcome:
     """Compare what was predicted with what the run has shown.
 
     Args:
@@ -219,11 +220,12 @@ def check_prediction(ranks: OnRanks, about: About, predicted: str | None, value:
         about: the puzzle.
         predicted: as it was typed; None if nothing was.
         value: of what was typed.
+        cell: the last one, and the error that ended it.
     """
     if predicted is None:
         said = f"You have not predicted yet. {about.law}\nType: %distributed predict {about.name} VALUE"
         return Outcome(about.name, right=False, said=said, mistake=NOT_YET)
-    found = ranks.one("compare_prediction", about.name, value)
+    found = ranks.one("compare_prediction", about.name, value, *cell)
     if "missing" in found:
         said = f"You predicted {predicted}. Now run the experiment: {found['missing']} is not there yet."
         return Outcome(about.name, right=False, said=said, mistake=NOT_YET)
@@ -246,7 +248,7 @@ def _wrong(about: About, results: Sequence[dict[str, Any]]) -> Outcome | None:
     without = [rank for rank, result in enumerate(results) if "missing" in result]
     if without:
         where = "" if len(without) == len(results) else f" on {rank_specs.named(without)}"
-        said = f"There is no function {about.asks}{where} yet. Define it in a %%distributed cell, and check again."
+        said = f"Write {about.asks} in a %%distributed cell; it is not there{where} yet. {about.law}"
         return outcome(said, NOT_YET)
     raised = {rank: result for rank, result in enumerate(results) if "raised" in result}
     if raised:

@@ -48,7 +48,7 @@ class Lessons:
             outcome = check_cell(self._ranks, about, *self._world.last_cell())
         else:
             predicted = self._done(name).predicted
-            outcome = check_prediction(self._ranks, about, predicted, _value(predicted or ""))
+            outcome = check_prediction(self._ranks, about, predicted, _value(predicted or ""), self._world.last_cell())
         if outcome.mistake == NOT_YET or (about.kind == "prediction" and self._done(name).tries):
             return outcome  # nothing was tried; and a prediction is compared as often as one likes, and counts once
         trouble = self._note(name, right=outcome.right, **({"mistake": outcome.mistake} if outcome.mistake else {}))
@@ -71,14 +71,14 @@ class Lessons:
         about = self._about(name)
         if about.kind != "prediction":
             raise LessonError(f"{name} is no prediction: write its {about.kind}, and type %distributed check {name}.")
-        if not typed.strip():
-            raise LessonError(f"What do you predict? {about.law} Type it after the name; nothing was changed.")
+        if typed.strip() in ("", "..."):
+            return f"{about.law} Type what you predict: %distributed predict {name} VALUE"
         before = self._done(name).predicted
         if before is not None:
             return (
                 f"You predicted {before}, and a prediction stays. Run the experiment, then: %distributed check {name}"
             )
-        late = "missing" not in self._ranks.one("compare_prediction", name, None)
+        late = "missing" not in self._ranks.one("compare_prediction", name, None, *self._world.last_cell())
         trouble = self._note(name, predicted=typed, **({"late": True} if late else {}))
         after = " The experiment has run already: predict the next one before it." * late
         return "\n".join(

@@ -15,6 +15,7 @@ from ...errors import StateError
 from ...faults import Faults
 from ...panel.words import LastCell
 from ...rank_spec import named
+from ...short_repr import COLOUR
 from ..display.area import Area
 from ..display.frontends import id_of_running_cell
 from .past_cells import size_of
@@ -201,9 +202,9 @@ class CellRun:
             self._ended = time.monotonic()
 
     @property
-    def error(self) -> BaseException | None:
-        """What ended it, if that was an error."""
-        return self._error
+    def said(self) -> str:
+        """The error that ended it, as it is shown but without colours; "" if none did."""
+        return "" if self._error is None else COLOUR.sub("", "\n".join(_rendered(self._error)))
 
     def show_again(self, area: Area) -> None:
         """Show in another area what the cell has shown, and its errors after that."""

@@ -276,13 +276,9 @@ class Commands:
         return Lessons(self, course)
 
     def last_cell(self) -> tuple[str, str]:
-        """Return the text of the last cell that ran on ranks, and the error that ended it, "" if none did.
-
-        Raises:
-            StateError: none has run yet.
-        """
-        error = self._last().error
-        return self._cell_log.last, "" if error is None else str(error)
+        """Return the text of the last cell that ran on ranks, and the error that ended it; "" if there is none."""
+        last = self._executor.last
+        return self._cell_log.last, "" if last is None else last.said
 
     def spawn(
         self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

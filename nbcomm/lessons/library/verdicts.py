@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...protocol import rank_lists
 from .. import solutions
 from ..draw import Draw
 from ..puzzle import Cell, CellPuzzle, FunctionPuzzle, Prediction, Trial
 
 
 class WaitingRanks(Prediction):
-    """Ranks 0 and 1 call a barrier, rank 2 sleeps a second and raises, rank 3 calls all_reduce. How many ranks wait?"""
+    """Ranks 0 and 1 call a barrier, rank 2 raises an error, and rank 3 receives from rank 0. How many ranks wait?"""
 
     name = "waiting_ranks"
-    because = "A rank waits until the verdict, whatever it waits for; one that has raised waits for nobody."
+    because = "A rank waits until the verdict, whatever for; one that has raised an error waits for nobody."
 
-    def shown(self, variables: Mapping[str, Any]) -> Any:
-        """Return what the experiment has counted."""
-        return variables["waiting"]
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
+        """Count those of whom the verdict says so."""
+        if "had enough" not in cell.code or not cell.said:
+            raise KeyError("the verdict of that cell")
+        waiting = re.findall(r"^ +ranks? ([\d,-]+) waits?\b", cell.said, re.MULTILINE)
+        return len({rank for ranks in waiting for rank in rank_lists.read(ranks)})
 
 
 class BlameRank2(CellPuzzle):
@@ -56,7 +61,7 @@ class FromTheLeft(FunctionPuzzle):
         "Read the verdict: who waits for whom? Which rank could begin?",
         "A rank that sends with isend does not wait for its receiver. When must it wait for the handle?",
     )
-    solution = solutions.text("deadlocks")
+    solution = solutions.text("verdicts")
 
     def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
         """Return one value."""
