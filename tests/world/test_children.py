@@ -196,7 +196,7 @@ CHILDREN = {
 
 def _without_gloos_parts(lines: list[str]) -> list[str]:
     """Leave out what old gloos of two children write, of whose lines parts stand between each other's."""
-    return [line for line in lines if not re.search(r"Gloo|peer ranks|^(\[0\] )?\d?$", line)] if OLD_GLOO else lines
+    return [line for line in lines if not re.search(r"Gloo|peer ranks|^(\[0\] ?)?\d?$", line)] if OLD_GLOO else lines
 
 
 @pytest.mark.parametrize("code", CHILDREN.values(), ids=CHILDREN)

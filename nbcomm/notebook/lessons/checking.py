@@ -198,7 +198,7 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
         said = f"Every result is right, but {complaint}."
         return Outcome(about.name, right=False, said=said, mistake="other communication")
     last = trials[-1][1]
-    said = f"Right for {len(seeds)} inputs on {len(last)} ranks."
+    said = f"Right for {len(seeds)} inputs on {len(last)} rank{'s' * (len(last) > 1)}."
     return Outcome(about.name, right=True, said=f"{said} {_compared(ranks, about, last, seeds[-1])}")
 
 
