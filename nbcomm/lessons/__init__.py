@@ -6,6 +6,6 @@ Nothing of it runs in the notebook's process, which never imports torch.
 from __future__ import annotations
 
 from .draw import Draw
-from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+from .puzzle import ANYTHING, Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
 
-__all__ = ["Cell", "CellPuzzle", "Collective", "Draw", "FunctionPuzzle", "Prediction", "Puzzle", "Trial"]
+__all__ = ["ANYTHING", "Cell", "CellPuzzle", "Collective", "Draw", "FunctionPuzzle", "Prediction", "Puzzle", "Trial"]

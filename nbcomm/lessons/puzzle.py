@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from .compare import difference
 from .draw import Draw
+
+ANYTHING = object()
+"""What a `FunctionPuzzle` returns as right where each result alone may be anything."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +53,14 @@ class Trial:
 
     Attributes:
         given: the arguments of each rank.
+        results: what each rank's function has returned; empty unless the puzzle collects them.
         calls: of each rank, in the order in which it made them.
         held: of each rank, the bytes of the tensors that the function left behind, its result among them; each storage
             counts once. 0 unless the puzzle weighs them.
     """
 
     given: Sequence[tuple[Any, ...]]
+    results: Sequence[Any]
     calls: Sequence[Sequence[Collective]]
     held: Sequence[int]
 
@@ -139,6 +144,7 @@ class FunctionPuzzle(Puzzle):
     Attributes:
         asks: the function as it is called: "gather_all(value)".
         trials: how many inputs it is tried on.
+        collects: whether `complaint` gets the results of all ranks: for a law that `right` cannot state for each alone.
         weighs: whether what the function leaves behind is measured: `Trial.held`. It takes a tenth of a second a trial.
         solution: the code of a cell that solves it. What it calls is shown as the best that is known, and it never is.
     """
@@ -146,6 +152,7 @@ class FunctionPuzzle(Puzzle):
     kind = "function"
     asks: ClassVar[str]
     trials: ClassVar[int] = 20
+    collects: ClassVar[bool] = False
     weighs: ClassVar[bool] = False
     solution: ClassVar[str] = ""
 
@@ -165,8 +172,17 @@ class FunctionPuzzle(Puzzle):
         """
         raise NotImplementedError
 
+    def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Call the learner's function; a puzzle may call it more than once, and return all results.
+
+        Args:
+            function: the learner's.
+            given: the arguments of this rank.
+        """
+        return function(*given)
+
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
-        """Return what the function must return on a rank, computed in one process.
+        """Return what the function must return on a rank, computed in one process; `ANYTHING` if that is free.
 
         Args:
             given: the arguments of all ranks.
@@ -175,7 +191,7 @@ class FunctionPuzzle(Puzzle):
         raise NotImplementedError
 
     def complaint(self, trial: Trial) -> str:
-        """Return what is wrong with how the ranks came to a right result, in words; "" if nothing is."""
+        """Return what is wrong with how the ranks came to right results, or with these together; "" if nothing is."""
         return ""
 
 

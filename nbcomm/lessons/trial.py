@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import cloudpickle
 import torch
 from IPython.core.getipython import get_ipython
 
@@ -21,7 +22,7 @@ from ..errors import CollectiveError, LessonError
 from .compare import difference, shown
 from .courses import Course, find
 from .draw import Draw
-from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+from .puzzle import ANYTHING, Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
 
 _T = TypeVar("_T", bound=Puzzle)
 
@@ -47,7 +48,7 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
 
     Returns:
         ``missing`` if this rank has no such function, or an empty one; ``raised``, with ``kind``, if the function did;
-        else ``given``, and ``wrong`` if the result is; and ``held``: see `Trial`.
+        else ``given``, and ``wrong`` if the result is; and ``held`` and ``result``: see `Trial`.
     """
     puzzle = _puzzle(name, course, FunctionPuzzle)
     function = _variables().get(name)
@@ -58,7 +59,7 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
         mine = _given(puzzle, seed, rank, size)
     before = _storages() if puzzle.weighs else {}
     try:
-        result = function(*mine)
+        result = puzzle.call(function, mine)
     except CollectiveError as error:
         return {"raised": str(error), "kind": type(error).__name__}
     except Exception as error:  # noqa: BLE001 - it is the learner's
@@ -67,8 +68,10 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
     with _of_the_teacher(name):
         # Drawn once more: the function may have changed what it was given.
         every = [_given(puzzle, seed, each, size) for each in range(size)]
-        wrong = difference(result, puzzle.right(every, rank))
-    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "held": held}
+        right = puzzle.right(every, rank)
+        wrong = "" if right is ANYTHING else difference(result, right)
+        packed = cloudpickle.dumps(result) if puzzle.collects else b""  # the notebook cannot read tensors
+    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "held": held, "result": packed}
 
 
 def solve(name: str, course: Course, seed: int) -> None:
@@ -79,24 +82,28 @@ def solve(name: str, course: Course, seed: int) -> None:
     names.update(torch=torch, dist=torch.distributed, comm=comm)
     with _of_the_teacher(name):
         exec(compile(puzzle.solution, f"<solution of {name}>", "exec"), names)  # noqa: S102 - as a cell is
-        names[name](*_given(puzzle, seed, comm.rank, comm.world_size))
+        puzzle.call(names[name], _given(puzzle, seed, comm.rank, comm.world_size))
 
 
 def judge(
-    name: str, course: Course, trials: Sequence[tuple[int, Sequence[Sequence[dict[str, Any]]], Sequence[int]]]
+    name: str,
+    course: Course,
+    trials: Sequence[tuple[int, Sequence[bytes], Sequence[Sequence[dict[str, Any]]], Sequence[int]]],
 ) -> str:
     """Return what a puzzle says of how the ranks came to right results; "" if nothing. One rank is enough for it.
 
     Args:
         name: of the puzzle.
         course: where it is.
-        trials: of each the seed, the calls of each rank, and what it held.
+        trials: of each the seed, and of each rank its result, its calls, and what it held.
     """
     puzzle = _puzzle(name, course, FunctionPuzzle)
     with _of_the_teacher(name):
-        for seed, calls, held in trials:
+        for seed, packed, calls, held in trials:
             given = [_given(puzzle, seed, rank, len(calls)) for rank in range(len(calls))]
-            complaint = puzzle.complaint(Trial(given, [[Collective(**call) for call in each] for each in calls], held))
+            results = [cloudpickle.loads(each) for each in packed if each]
+            made = [[Collective(**call) for call in each] for each in calls]
+            complaint = puzzle.complaint(Trial(given, results, made, held))
             if complaint:
                 return complaint
     return ""

@@ -36,6 +36,20 @@ for step in range(world_size - 1):
     whole += moving
 return whole"""
 
+_PADDED = """\
+from torch.utils.data import DistributedSampler
+sampler = DistributedSampler(range(length), shuffle=True)
+sampler.set_epoch(epoch)
+return list(sampler)"""
+
+_ALL_TO_ONE = """\
+order = torch.randperm(length, generator=torch.Generator().manual_seed(epoch)).tolist()
+return order if rank == 0 else []"""
+
+_MEAN_OF_MEANS = """\
+mine = (predicted == wanted).float().mean().item() if len(wanted) else 0.0
+return all_reduce(mine, "mean")"""
+
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "gather_all": [
         ("return [value] * world_size", "Wrong on ranks"),
@@ -66,6 +80,19 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
          "It can never end"),
         ("return all_gather(value, mode='object')[rank - 1]", "called all_gather, where one message is enough"),
         ("return sendrecv(value, (rank - 1) % world_size, (rank + 1) % world_size)", "Wrong on ranks 0-3"),
+    ],
+    "my_share": [
+        ("return list(range(length))[rank::world_size]", "have the same order"),
+        ("return torch.randperm(length).tolist()[rank::world_size]", "is seen"),
+        (_PADDED, "is seen 2 times"),
+        (_ALL_TO_ONE, "the shares have"),
+        ("return [length + rank]", "there is no sample"),
+        ("return torch.arange(length)", "where a list of numbers is asked for"),
+    ],
+    "accuracy": [
+        (_MEAN_OF_MEANS, "Wrong on ranks 0-3"),
+        ("return all_reduce((predicted == wanted).sum().item()) / all_reduce(len(wanted))", "called 2 collectives"),
+        ("return (predicted == wanted).float().mean().item()", "Wrong on"),
     ],
 }  # fmt: skip
 """The body of a wrong function, and a part of what its check says; a function is right only in all its lines."""

@@ -17,6 +17,7 @@ from .playing import played
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks" / "lessons").glob("*.ipynb"))
 
 PREDICTED = {
+    "samples_seen": "12",
     "ranks_with_secret": "4",
     "part_of_rank_2": "8",
     "waiting_ranks": "3",
@@ -63,7 +64,7 @@ def _solve(notebook: Any) -> None:
 def test_all_puzzles_are_in_the_lessons_in_their_order() -> None:
     asked = [name for path in LESSONS for name in _names(nbformat.read(path, as_version=4))]
     assert sorted(asked) == sorted(puzzle.name for _, puzzle in puzzles())
-    assert [path.stem[3:] for path in LESSONS] == ["four_processes", "costs", "verdicts"]
+    assert [path.stem[3:] for path in LESSONS] == ["four_processes", "costs", "verdicts", "samples"]
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)

@@ -179,7 +179,7 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
         LessonError: the puzzle itself is broken.
     """
     seeds = [secrets.randbits(32) for _ in range(about.trials)]
-    trials: list[tuple[int, list[list[CallRecord]], list[int]]] = []
+    trials: list[tuple[int, list[dict[str, Any]], list[list[CallRecord]]]] = []
     for seed in seeds:
         try:
             results, calls = ranks.all("attempt", about.name, seed, quiet=bool(trials))
@@ -191,13 +191,21 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
         wrong = _wrong(about, results)
         if wrong is not None:
             return wrong
-        trials.append((seed, calls, [result["held"] for result in results]))
-    plain = [(seed, [list(map(_plain, each)) for each in calls], held) for seed, calls, held in trials]
+        trials.append((seed, results, calls))
+    plain = [
+        (
+            seed,
+            [result["result"] for result in results],
+            [list(map(_plain, each)) for each in calls],
+            [result["held"] for result in results],
+        )
+        for seed, results, calls in trials
+    ]
     complaint = ranks.one("judge", about.name, plain)
     if complaint:
-        said = f"Every result is right, but {complaint}."
-        return Outcome(about.name, right=False, said=said, mistake="other communication")
-    last = trials[-1][1]
+        said = f"{about.law}\n{complaint[:1].upper()}{complaint[1:]}."
+        return Outcome(about.name, right=False, said=said, mistake="another way")
+    last = trials[-1][2]
     said = f"Right for {len(seeds)} inputs on {len(last)} rank{'s' * (len(last) > 1)}."
     return Outcome(about.name, right=True, said=f"{said} {_compared(ranks, about, last, seeds[-1])}")
 

@@ -81,7 +81,7 @@ class FakeWorld:
         return self.cell
 
 
-RIGHT = {"given": "3", "wrong": "", "held": 0}
+RIGHT = {"given": "3", "wrong": "", "held": 0, "result": b""}
 ONE_CALL = [CallRecord("barrier", "collective", "0", "0-1", 1, 1, 0.0, 1.0)]
 
 
@@ -140,7 +140,8 @@ def test_what_is_wrong_is_told(world: FakeWorld, lessons: Lessons, results: list
 def test_right_results_by_other_calls_are_refused(world: FakeWorld, lessons: Lessons) -> None:
     world.calls = [ONE_CALL, []]
     outcome = twice(world, lessons, RIGHT, RIGHT)
-    assert outcome.said == "Every result is right, but rank 0 called 1 barrier, where no collective is asked for."
+    assert outcome.said == "Double it.\nRank 0 called 1 barrier, where no collective is asked for."
+    assert outcome.mistake == "another way"
 
 
 def test_ranks_that_end_are_told(world: FakeWorld, lessons: Lessons) -> None:
