@@ -672,6 +672,11 @@ def test_ipyparallel_does_nothing_for_who_has_not_its_key(
     friend = Caller(context, ports["registration"], right, door_key)
     engines = friend.ask()
     assert len(engines) == 4
+    world.run(
+        "import logging\ntrouble, keeper = [], logging.Handler()\n"
+        "keeper.emit = lambda record: trouble.append(record.getMessage())\n"
+        "logging.getLogger('tornado').addHandler(keeper)"
+    )
     to = engines["1"]
     callers = {
         name: Caller(context, ports[name], key, door_key) for name in ("registration", "control", "mux", "broadcast")
@@ -690,6 +695,8 @@ def test_ipyparallel_does_nothing_for_who_has_not_its_key(
     assert friend.ask() == engines
     world.works()
     assert {path.name for path in tmp_path.iterdir()} <= {"signed mux", "signed control"}
+    # The ranks tell ipyparallel's client that they have refused something, as of the cell before.
+    assert world.run("print(trouble)") == "[]\n"
 
 
 def test_nobody_without_keys_is_let_in_at_a_port_of_ipyparallels(world: World) -> None:

@@ -95,7 +95,8 @@ class CellRunner:
             try:
                 self._run = message.id
                 # An Output widget takes what is printed in answer to a message, so there is one; the kernel tells it.
-                parent = {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request"}
+                # It is of no session: ipyparallel's clients look for theirs.
+                parent = {"msg_id": f"nbcomm-{message.id}", "msg_type": "execute_request", "session": ""}
                 shell.kernel.set_parent([], {"header": parent})
                 try:
                     with self.interruptible():
