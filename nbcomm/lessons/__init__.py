@@ -5,7 +5,8 @@ Nothing of it runs in the notebook's process, which never imports torch.
 
 from __future__ import annotations
 
+from .compare import ANYTHING
 from .draw import Draw
-from .puzzle import ANYTHING, Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
 
 __all__ = ["ANYTHING", "Cell", "CellPuzzle", "Collective", "Draw", "FunctionPuzzle", "Prediction", "Puzzle", "Trial"]

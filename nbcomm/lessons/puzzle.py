@@ -11,9 +11,6 @@ from typing import Any, ClassVar
 from .compare import difference
 from .draw import Draw
 
-ANYTHING = object()
-"""What a `FunctionPuzzle` returns as right where each result alone may be anything."""
-
 
 @dataclass(frozen=True)
 class Collective:
@@ -182,7 +179,7 @@ class FunctionPuzzle(Puzzle):
         return function(*given)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
-        """Return what the function must return on a rank, computed in one process; `ANYTHING` if that is free.
+        """Return what the function must return on a rank, computed in one process; `ANYTHING` where that is free.
 
         Args:
             given: the arguments of all ranks.

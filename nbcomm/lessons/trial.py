@@ -22,7 +22,7 @@ from ..errors import CollectiveError, LessonError
 from .compare import difference, shown
 from .courses import Course, find
 from .draw import Draw
-from .puzzle import ANYTHING, Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
 
 _T = TypeVar("_T", bound=Puzzle)
 
@@ -68,8 +68,7 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
     with _of_the_teacher(name):
         # Drawn once more: the function may have changed what it was given.
         every = [_given(puzzle, seed, each, size) for each in range(size)]
-        right = puzzle.right(every, rank)
-        wrong = "" if right is ANYTHING else difference(result, right)
+        wrong = difference(result, puzzle.right(every, rank))
         packed = cloudpickle.dumps(result) if puzzle.collects else b""  # the notebook cannot read tensors
     return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "held": held, "result": packed}
 

@@ -50,6 +50,29 @@ _MEAN_OF_MEANS = """\
 mine = (predicted == wanted).float().mean().item() if len(wanted) else 0.0
 return all_reduce(mine, "mean")"""
 
+_AT_THE_END = """\
+def finish():
+    for parameter in model.parameters():
+        parameter.grad = all_reduce(parameter.grad, "mean")
+return finish"""
+
+_SUMS = """\
+begun = []
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(
+        lambda parameter: begun.append((parameter, all_reduce(parameter.grad, async_op=True))))
+def finish():
+    while begun:
+        parameter, coming = begun.pop()
+        parameter.grad = coming.wait()
+return finish"""
+
+_EACH_TIME = """\
+for batch in batches:
+    (model(batch) / len(batches)).backward()
+    for parameter in model.parameters():
+        parameter.grad = all_reduce(parameter.grad, "mean")"""
+
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "gather_all": [
         ("return [value] * world_size", "Wrong on ranks"),
@@ -93,6 +116,16 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         (_MEAN_OF_MEANS, "Wrong on ranks 0-3"),
         ("return all_reduce((predicted == wanted).sum().item()) / all_reduce(len(wanted))", "called 2 collectives"),
         ("return (predicted == wanted).float().mean().item()", "Wrong on"),
+    ],
+    "average_while_backward": [
+        (_AT_THE_END, "began no collective before a backward ended"),
+        ("return lambda: None", "Wrong on ranks 0-3"),
+        (_SUMS, "Wrong on ranks 0-3"),
+    ],
+    "accumulate": [
+        (_EACH_TIME, "collectives for"),
+        ("for batch in batches:\n    model(batch).backward()", "Wrong on ranks 0-3"),
+        ("(sum(map(model, batches)) / len(batches)).backward()", "Wrong on ranks 0-3"),
     ],
 }  # fmt: skip
 """The body of a wrong function, and a part of what its check says; a function is right only in all its lines."""

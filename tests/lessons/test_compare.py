@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from nbcomm.lessons.compare import difference
+from nbcomm.lessons.compare import ANYTHING, difference
 
 ONE = torch.tensor([1.0, 2.0])
 
@@ -35,6 +35,7 @@ RIGHT = [
     (ONE.clone().requires_grad_(), ONE),
     (torch.tensor([float("nan")]), torch.tensor([float("nan")])),
     (None, None),
+    ([1, "what it is"], [1, ANYTHING]),
 ]
 
 WRONG = [

@@ -18,6 +18,7 @@ LESSONS = sorted((Path(__file__).parents[2] / "notebooks" / "lessons").glob("*.i
 
 PREDICTED = {
     "samples_seen": "12",
+    "ddp_calls": "28",
     "ranks_with_secret": "4",
     "part_of_rank_2": "8",
     "waiting_ranks": "3",
@@ -28,7 +29,7 @@ PREDICTED = {
 
 CELLS = {"blame_rank_2": "%%distributed\nif rank != 2: barrier()"}
 
-_WRONG = {"ranks_with_secret", "times_longer", "crossover"}
+_WRONG = {"ddp_calls", "ranks_with_secret", "times_longer", "crossover"}
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +65,7 @@ def _solve(notebook: Any) -> None:
 def test_all_puzzles_are_in_the_lessons_in_their_order() -> None:
     asked = [name for path in LESSONS for name in _names(nbformat.read(path, as_version=4))]
     assert sorted(asked) == sorted(puzzle.name for _, puzzle in puzzles())
-    assert [path.stem[3:] for path in LESSONS] == ["four_processes", "costs", "verdicts", "samples"]
+    assert [path.stem[3:] for path in LESSONS] == ["four_processes", "costs", "verdicts", "samples", "ddp"]
 
 
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)

@@ -1,3 +1,3 @@
 """The puzzles of the lessons, one module for each lesson."""
 
-LESSONS = ("four_processes", "costs", "verdicts", "samples")
+LESSONS = ("four_processes", "costs", "verdicts", "samples", "ddp")

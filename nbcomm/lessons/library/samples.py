@@ -9,9 +9,9 @@ from typing import Any
 import torch
 
 from .. import solutions
-from ..compare import shown
+from ..compare import ANYTHING, shown
 from ..draw import Draw
-from ..puzzle import ANYTHING, Cell, FunctionPuzzle, Prediction, Trial
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
 
 _SOLUTION = solutions.text("samples")
 

@@ -1,0 +1,146 @@
+"""Lesson 5: data parallelism from scratch. Gradients are averaged: at the end, in one piece, or while they come."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from .. import solutions
+from ..compare import ANYTHING
+from ..draw import Draw
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
+from ..tiny import TinyLM, sums
+
+_SOLUTION = solutions.text("ddp")
+
+_STEPS, _RATE, _MICRO = 5, 0.1, 4
+
+
+class DdpCalls(Prediction):
+    """A model has 28 parameters. How many all_reduce does DDP call in one backward?"""
+
+    name = "ddp_calls"
+    because = "DDP puts gradients together in buckets of up to 25 MB, and calls one all_reduce for each bucket."
+
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
+        """Return how many buckets were counted."""
+        return variables["buckets"]
+
+
+def _model(seed: int) -> TinyLM:
+    """Return the same model on each rank, without changing what others draw."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return TinyLM(blocks=2, width=16, heads=2)
+
+
+def _weights(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [parameter.detach().clone() for parameter in model.parameters()]
+
+
+def _gradients(model: torch.nn.Module) -> list[torch.Tensor | None]:
+    return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
+
+
+def _descend(model: torch.nn.Module) -> None:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.grad is not None:
+                parameter.sub_(_RATE * parameter.grad)
+                parameter.grad = None
+
+
+class AverageWhileBackward(FunctionPuzzle):
+    """Average each gradient over all ranks, and begin while backward still computes others.
+
+    The function gets a model, before its first backward, and returns another function, which is called after each
+    backward: when it returns, all gradients are averages.
+    """
+
+    asks = "average_while_backward(model)"
+    trials = 5
+    collects = True
+    hints = (
+        "parameter.register_post_accumulate_grad_hook(hook) calls hook(parameter) as soon as its gradient is there.",
+        "all_reduce(…, 'mean', async_op=True) returns a handle at once; handle.wait() returns the average.",
+        "Keep each parameter with its handle; the function that you return waits for all, and empties the list.",
+    )
+    solution = _SOLUTION
+
+    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
+        """Return the model's seed, and that of this rank's sums."""
+        return shared.number(0, 10**6), draw.number(0, 10**6)
+
+    def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Train some steps; return the weights, and when each backward began and ended."""
+        seed, own = given
+        model = _model(seed)
+        finish = function(model)
+        backwards = []
+        for step in range(_STEPS):
+            loss = model(sums(2, own + step))
+            began = time.time()
+            loss.backward()
+            backwards.append((began, time.time()))
+            finish()
+            _descend(model)
+        return _weights(model), backwards
+
+    def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
+        """Train one model on all ranks' sums."""
+        model = _model(given[0][0])
+        for step in range(_STEPS):
+            model(torch.cat([sums(2, own + step) for _, own in given])).backward()
+            _descend(model)
+        return _weights(model), ANYTHING
+
+    def complaint(self, trial: Trial) -> str:
+        """Look whether a collective began before a backward ended: how soon a thread gets its turn is chance."""
+        for rank, (calls, (_, backwards)) in enumerate(zip(trial.calls, trial.results, strict=True)):
+            if not any(began <= call.began < ended for call in calls for began, ended in backwards):
+                return f"all weights are right, but rank {rank} began no collective before a backward ended"
+        return ""
+
+
+class Accumulate(FunctionPuzzle):
+    """Leave in a model the gradient over all ranks and all micro-batches, with each parameter sent once.
+
+    The function gets a model, which returns the loss of a batch, and a list of batches. The loss is the mean over all
+    of them, and over the ranks.
+    """
+
+    asks = "accumulate(model, batches)"
+    trials = 5
+    hints = (
+        "Without zero_grad, backward adds to the gradients that are there. By what must each loss be divided?",
+        "Average over the ranks once, after the last backward.",
+    )
+    solution = _SOLUTION
+
+    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
+        """Return the model's seed, and that of this rank's sums."""
+        return shared.number(0, 10**6), draw.number(0, 10**6)
+
+    def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Return the gradients that the function leaves."""
+        seed, own = given
+        model = _model(seed)
+        function(model, [sums(2, own + number) for number in range(_MICRO)])
+        return _gradients(model)
+
+    def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
+        """Return those of one model, of all sums in one batch."""
+        model = _model(given[0][0])
+        model(torch.cat([sums(2, own + number) for _, own in given for number in range(_MICRO)])).backward()
+        return _gradients(model)
+
+    def complaint(self, trial: Trial) -> str:
+        """Count the calls: no parameter twice."""
+        most = len(_weights(_model(0)))
+        for rank, calls in enumerate(trial.calls):
+            if len(calls) > most:
+                return f"rank {rank} called {len(calls)} collectives for {most} parameters"
+        return ""
