@@ -6,7 +6,7 @@ import re
 
 from packaging.version import InvalidVersion, Version
 
-OLDEST = "2.13"
+OLDEST = "2.8"
 """The oldest minor version of torch that pyproject.toml allows."""
 
 NEWEST = "2.15"
@@ -32,7 +32,7 @@ def untested(version: str) -> str:
         >>> untested("2.13.0+cpu")
         ''
         >>> untested("1.13.1")
-        'torch 1.13.1 is older than any that nbcomm was tested with, which are 2.13 to 2.15.'
+        'torch 1.13.1 is older than any that nbcomm was tested with, which are 2.8 to 2.15.'
     """
     tested = f"which are {OLDEST} to {NEWEST}"
     try:
