@@ -17,7 +17,13 @@ _LONGEST = 120
 
 _ALL = "the result"
 
-ANYTHING = object()
+
+class _Anything:
+    def __repr__(self) -> str:
+        return "ANYTHING"
+
+
+ANYTHING = _Anything()
 """What is right where anything is: of a whole result, or of a part of it."""
 
 
