@@ -7,6 +7,18 @@ from __future__ import annotations
 
 from .compare import ANYTHING
 from .draw import Draw
+from .memory import held_bytes
 from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
 
-__all__ = ["ANYTHING", "Cell", "CellPuzzle", "Collective", "Draw", "FunctionPuzzle", "Prediction", "Puzzle", "Trial"]
+__all__ = [
+    "ANYTHING",
+    "Cell",
+    "CellPuzzle",
+    "Collective",
+    "Draw",
+    "FunctionPuzzle",
+    "Prediction",
+    "Puzzle",
+    "Trial",
+    "held_bytes",
+]

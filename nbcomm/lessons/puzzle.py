@@ -52,14 +52,11 @@ class Trial:
         given: the arguments of each rank.
         results: what each rank's function has returned; empty unless the puzzle collects them.
         calls: of each rank, in the order in which it made them.
-        held: of each rank, the bytes of the tensors that the function left behind, its result among them; each storage
-            counts once. 0 unless the puzzle weighs them.
     """
 
     given: Sequence[tuple[Any, ...]]
     results: Sequence[Any]
     calls: Sequence[Sequence[Collective]]
-    held: Sequence[int]
 
     @property
     def size(self) -> int:
@@ -142,15 +139,13 @@ class FunctionPuzzle(Puzzle):
         asks: the function as it is called: "gather_all(value)".
         trials: how many inputs it is tried on.
         collects: whether `complaint` gets the results of all ranks: for a law that `right` cannot state for each alone.
-        weighs: whether what the function leaves behind is measured: `Trial.held`. It takes a tenth of a second a trial.
         solution: the code of a cell that solves it. What it calls is shown as the best that is known, and it never is.
     """
 
     kind = "function"
-    asks: ClassVar[str]
+    asks: ClassVar[str] = ""
     trials: ClassVar[int] = 20
     collects: ClassVar[bool] = False
-    weighs: ClassVar[bool] = False
     solution: ClassVar[str] = ""
 
     def __init_subclass__(cls) -> None:

@@ -6,7 +6,6 @@ is plain data.
 
 from __future__ import annotations
 
-import gc
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -48,7 +47,7 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
 
     Returns:
         ``missing`` if this rank has no such function, or an empty one; ``raised``, with ``kind``, if the function did;
-        else ``given``, and ``wrong`` if the result is; and ``held`` and ``result``: see `Trial`.
+        else ``given``, and ``wrong`` if the result is; and ``result``, pickled, if the puzzle collects them.
     """
     puzzle = _puzzle(name, course, FunctionPuzzle)
     function = _variables().get(name)
@@ -57,20 +56,18 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
     rank, size = torch.distributed.get_rank(), torch.distributed.get_world_size()
     with _of_the_teacher(name):
         mine = _given(puzzle, seed, rank, size)
-    before = _storages() if puzzle.weighs else {}
     try:
         result = puzzle.call(function, mine)
     except CollectiveError as error:
         return {"raised": str(error), "kind": type(error).__name__}
     except Exception as error:  # noqa: BLE001 - it is the learner's
         return {"raised": _raised(error, function), "kind": type(error).__name__}
-    held = sum(size for place, size in _storages().items() if place not in before) if puzzle.weighs else 0
     with _of_the_teacher(name):
         # Drawn once more: the function may have changed what it was given.
         every = [_given(puzzle, seed, each, size) for each in range(size)]
         wrong = difference(result, puzzle.right(every, rank))
         packed = cloudpickle.dumps(result) if puzzle.collects else b""  # the notebook cannot read tensors
-    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "held": held, "result": packed}
+    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "result": packed}
 
 
 def solve(name: str, course: Course, seed: int) -> None:
@@ -87,22 +84,22 @@ def solve(name: str, course: Course, seed: int) -> None:
 def judge(
     name: str,
     course: Course,
-    trials: Sequence[tuple[int, Sequence[bytes], Sequence[Sequence[dict[str, Any]]], Sequence[int]]],
+    trials: Sequence[tuple[int, Sequence[bytes], Sequence[Sequence[dict[str, Any]]]]],
 ) -> str:
     """Return what a puzzle says of how the ranks came to right results; "" if nothing. One rank is enough for it.
 
     Args:
         name: of the puzzle.
         course: where it is.
-        trials: of each the seed, and of each rank its result, its calls, and what it held.
+        trials: of each the seed, and of each rank its result and its calls.
     """
     puzzle = _puzzle(name, course, FunctionPuzzle)
     with _of_the_teacher(name):
-        for seed, packed, calls, held in trials:
+        for seed, packed, calls in trials:
             given = [_given(puzzle, seed, rank, len(calls)) for rank in range(len(calls))]
             results = [cloudpickle.loads(each) for each in packed if each]
             made = [[Collective(**call) for call in each] for each in calls]
-            complaint = puzzle.complaint(Trial(given, results, made, held))
+            complaint = puzzle.complaint(Trial(given, results, made))
             if complaint:
                 return complaint
     return ""
@@ -173,14 +170,3 @@ def _raised(error: Exception, function: Callable[..., Any]) -> str:
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f"\n  in line {own[-1].lineno} of its cell: {own[-1].line}" if own else ""
     return f"{type(error).__name__}: {error}{where}"
-
-
-def _storages() -> dict[int, int]:
-    """Return the bytes of each tensor's storage that this process holds, by its place."""
-    gc.collect()
-    found: dict[int, int] = {}
-    for each in gc.get_objects():
-        if isinstance(each, torch.Tensor) and each.layout is torch.strided:
-            storage = each.untyped_storage()
-            found[storage.data_ptr()] = storage.nbytes()
-    return found

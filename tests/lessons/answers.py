@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import textwrap
 
 from nbcomm.lessons import solutions
 from nbcomm.lessons.library import LESSONS
@@ -12,10 +13,12 @@ def solved() -> dict[str, str]:
     """Return the cell that defines the solution of each function, by its name."""
     found = {}
     for lesson in LESSONS:
-        text = solutions.text(lesson)
+        text, helpers = solutions.text(lesson), list[str]()
         for node in ast.parse(text).body:
             if isinstance(node, ast.FunctionDef):
-                found[node.name] = ast.unparse(node)
+                found[node.name] = "\n".join([*helpers, ast.unparse(node)])
+            else:
+                helpers.append(ast.unparse(node))
     return found
 
 
@@ -73,6 +76,128 @@ for batch in batches:
     for parameter in model.parameters():
         parameter.grad = all_reduce(parameter.grad, "mean")"""
 
+_WHOLE_ADAM = """\
+optimizer = torch.optim.Adam(model.parameters(), 0.01, eps=0.001)
+def step():
+    for parameter in model.parameters():
+        parameter.grad = all_reduce(parameter.grad, "mean")
+    optimizer.step()
+return step"""
+
+_OWN_GRADIENTS = """\
+parameters = list(model.parameters())
+mine = parameters[rank::world_size]
+optimizer = torch.optim.Adam(mine, 0.01, eps=0.001)
+def step():
+    optimizer.step()
+    with torch.no_grad():
+        for number, parameter in enumerate(parameters):
+            parameter.copy_(broadcast(parameter.detach(), src=number % world_size))
+return step"""
+
+_NOT_SHARDED = """\
+shard = torch.nn.Parameter(weight.chunk(world_size)[rank].clone())
+class Whole(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, shard):
+        context.save_for_backward(x)
+        return x @ weight.T
+    @staticmethod
+    def backward(context, grad):
+        return grad @ weight, reduce_scatter(grad.T @ context.saved_tensors[0], "mean")
+return lambda x: Whole.apply(x, shard), shard"""
+
+_KEEPS_ALL = """\
+shard = torch.nn.Parameter(weight.chunk(world_size)[rank].clone())
+class Once(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x, shard):
+        whole = all_gather(shard, mode="cat")
+        context.save_for_backward(x, whole)
+        return x @ whole.T
+    @staticmethod
+    def backward(context, grad):
+        x, whole = context.saved_tensors
+        return grad @ whole, reduce_scatter(grad.T @ x, "mean")
+return lambda x: Once.apply(x, shard), shard"""
+
+_SUMMED = _KEEPS_ALL.replace(', "mean"', "")
+
+_NOT_COPIED = """\
+rows = torch.nn.Parameter(first.chunk(world_size)[rank].clone())
+columns = torch.nn.Parameter(second.chunk(world_size, dim=1)[rank].clone())
+class AddedUp(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        return all_reduce(x)
+    @staticmethod
+    def backward(context, grad):
+        return grad
+return lambda x: AddedUp.apply(torch.nn.functional.gelu(x @ rows.T) @ columns.T), rows, columns"""
+
+_WHOLE_MLP = """\
+own_first = torch.nn.Parameter(first.chunk(world_size)[rank].clone())
+own_second = torch.nn.Parameter(second.chunk(world_size, dim=1)[rank].clone())
+def forward(x):
+    one, two = first.clone().requires_grad_(), second.clone().requires_grad_()
+    one.register_hook(lambda grad: setattr(own_first, "grad", grad.chunk(world_size)[rank]))
+    two.register_hook(lambda grad: setattr(own_second, "grad", grad.chunk(world_size, dim=1)[rank]))
+    return torch.nn.functional.gelu(x @ one.T) @ two.T
+return forward, own_first, own_second"""
+
+_REPLICATED = """\
+from torch.distributed.tensor import DTensor, Replicate, init_device_mesh
+mesh = init_device_mesh("cpu", (world_size,))
+return DTensor.from_local(columns @ rows, mesh, [Replicate()]).full_tensor()"""
+
+_GPIPE = textwrap.dedent(solved()["gpipe"].partition("\n")[2])
+
+_ONE_AFTER_ANOTHER = """\
+for x in inputs:
+    if rank > 0:
+        x = recv(rank - 1).requires_grad_()
+    y = stage(x)
+    if rank < world_size - 1:
+        send(y.detach(), rank + 1)
+        y.backward(recv(rank + 1))
+    else:
+        loss(y).backward()
+    if rank > 0:
+        send(x.grad, rank - 1)"""
+
+_RING = textwrap.dedent(solved()["ring_attention"].partition("\n")[2])
+
+_OWN_BLOCK = """\
+whole = torch.nn.functional.scaled_dot_product_attention
+return whole(query[None], key[None], value[None], is_causal=True)[0]"""
+
+_NOT_BACK = """\
+order = torch.argsort(expert_of)
+arrived = all_to_all(list(tokens[order].split(torch.bincount(expert_of, minlength=world_size).tolist())))
+return torch.cat(all_to_all([expert(each) for each in arrived]))"""
+
+_EVERYTHING_TO_ALL = """\
+everything = all_gather([tokens, expert_of], mode="object")
+changed = [expert(each) for each, _ in everything]
+every = all_gather(changed, mode="object")
+kept = [every[int(number)][rank][place] for place, number in enumerate(expert_of)]
+return torch.stack(kept) if kept else tokens"""
+
+_CHECKPOINT = textwrap.dedent(solved()["checkpoint"].partition("\n")[2])
+
+_RESHARD = textwrap.dedent(solved()["reshard"].partition("\n")[2])
+
+_GATHERED = """\
+whole = torch.cat(tuple(all_gather(rows)))
+return whole.chunk(ranks)[rank] if rank < ranks else None"""
+
+_EVERYTHING_SENT = """\
+sent = [isend(rows, target) for target in range(world_size) if target != rank]
+whole = torch.cat([rows if source == rank else recv(source) for source in range(world_size)])
+for handle in sent:
+    handle.wait()
+return whole.chunk(ranks)[rank] if rank < ranks else None"""
+
 MUTANTS: dict[str, list[tuple[str, str]]] = {
     "gather_all": [
         ("return [value] * world_size", "Wrong on ranks"),
@@ -126,6 +251,58 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         (_EACH_TIME, "collectives for"),
         ("for batch in batches:\n    model(batch).backward()", "Wrong on ranks 0-3"),
         ("(sum(map(model, batches)) / len(batches)).backward()", "Wrong on ranks 0-3"),
+    ],
+    "sharded_adam": [
+        (_WHOLE_ADAM, "bytes beside the model"),
+        (_OWN_GRADIENTS, "Wrong on ranks"),
+        ("return torch.optim.Adam(model.parameters(), 0.01, eps=0.001).step", "Wrong on ranks"),
+    ],
+    "sharded_linear": [
+        (_NOT_SHARDED, "called 1 reduce_scatter"),
+        (_KEEPS_ALL, "called 1 all_gather and 1 reduce_scatter"),
+        (_SUMMED, "item 2"),
+    ],
+    "parallel_mlp": [
+        (_NOT_COPIED, "item 1"),
+        (_WHOLE_MLP, "where 2 all_reduce is asked for"),
+        ("return 1", "TypeError"),
+    ],
+    "mended_product": [
+        ("return columns @ rows", "Wrong on ranks 0-3"),
+        (_REPLICATED, "Wrong on ranks 0-3"),
+        ("return sum(all_gather(columns @ rows))", "where 1 all_reduce is enough"),
+    ],
+    "gpipe": [
+        (_ONE_AFTER_ANOTHER, "nothing is in parallel"),
+        (_GPIPE.replace("loss(y).backward()", "(loss(y) / len(inputs)).backward()"), "Wrong on ranks 0-3"),
+        ("stage.zero_grad()", "Wrong on ranks 0-3"),
+    ],
+    "one_forward_one_backward": [
+        (_GPIPE, "had 6 micro-batches under way"),
+        (_ONE_AFTER_ANOTHER, "nothing is in parallel"),
+    ],
+    "ring_attention": [
+        (_RING.replace("own[:, None] < source", "own[:, None] < -1 + 0 * source"), "Wrong on"),
+        (_RING.replace("torch.stack([key, value])", "torch.stack([key, value, query])")
+         .replace("key, value = block", "key, value, _ = block"), "are enough: keys and values, no more"),
+        (_RING.replace("if step < world_size - 1:\n        ", "if True:\n        "), "sent 4 messages, where 3"),
+        (_OWN_BLOCK, "Wrong on ranks 1-3"),
+    ],
+    "dispatch": [
+        (_NOT_BACK, "Wrong on"),
+        ("return expert(tokens)", "Wrong on"),
+        (_EVERYTHING_TO_ALL, "where 2 all_to_all are enough"),
+    ],
+    "checkpoint": [
+        (_CHECKPOINT.replace("torch.set_rng_state(kept['random'])", ""), "others 1 step after the restart"),
+        (_CHECKPOINT.replace("run.optimizer.load_state_dict(kept['optimizer'])", ""), "others 1 step after"),
+        (_CHECKPOINT.replace("run.order, run.position =", "run.order, _ ="), "others 1 step after"),
+        (_CHECKPOINT.replace("deepcopy(", "("), "weights are others"),
+    ],
+    "reshard": [
+        (_GATHERED, "where only messages are asked for"),
+        (_RESHARD.replace("parts else None", "parts else rows[:0]"), "Wrong on"),
+        (_EVERYTHING_SENT, "bytes, where it needs no more than"),
     ],
 }  # fmt: skip
 """The body of a wrong function, and a part of what its check says; a function is right only in all its lines."""

@@ -15,7 +15,7 @@ class Sorted(FunctionPuzzle):
 
 
 def trial(*names: str) -> Trial:
-    return Trial([(), ()], [], [[Collective(name, 8) for name in names], [Collective("barrier")]], [0, 0])
+    return Trial([(), ()], [], [[Collective(name, 8) for name in names], [Collective("barrier")]])
 
 
 def test_a_function_puzzle_has_the_name_of_its_function_and_the_law_of_its_docstring() -> None:

@@ -10,9 +10,9 @@ import torch
 
 from .. import solutions
 from ..compare import ANYTHING
-from ..draw import Draw
-from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
-from ..tiny import TinyLM, sums
+from ..puzzle import Cell, Prediction, Trial
+from ..tiny import sums
+from ..training import TrainingPuzzle, small_model, weights_of
 
 _SOLUTION = solutions.text("ddp")
 
@@ -30,17 +30,6 @@ class DdpCalls(Prediction):
         return variables["buckets"]
 
 
-def _model(seed: int) -> TinyLM:
-    """Return the same model on each rank, without changing what others draw."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        return TinyLM(blocks=2, width=16, heads=2)
-
-
-def _weights(model: torch.nn.Module) -> list[torch.Tensor]:
-    return [parameter.detach().clone() for parameter in model.parameters()]
-
-
 def _gradients(model: torch.nn.Module) -> list[torch.Tensor | None]:
     return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
 
@@ -53,7 +42,7 @@ def _descend(model: torch.nn.Module) -> None:
                 parameter.grad = None
 
 
-class AverageWhileBackward(FunctionPuzzle):
+class AverageWhileBackward(TrainingPuzzle):
     """Average each gradient over all ranks, and begin while backward still computes others.
 
     The function gets a model, before its first backward, and returns another function, which is called after each
@@ -70,14 +59,10 @@ class AverageWhileBackward(FunctionPuzzle):
     )
     solution = _SOLUTION
 
-    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
-        """Return the model's seed, and that of this rank's sums."""
-        return shared.number(0, 10**6), draw.number(0, 10**6)
-
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Train some steps; return the weights, and when each backward began and ended."""
         seed, own = given
-        model = _model(seed)
+        model = small_model(seed)
         finish = function(model)
         backwards = []
         for step in range(_STEPS):
@@ -87,15 +72,15 @@ class AverageWhileBackward(FunctionPuzzle):
             backwards.append((began, time.time()))
             finish()
             _descend(model)
-        return _weights(model), backwards
+        return weights_of(model), backwards
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Train one model on all ranks' sums."""
-        model = _model(given[0][0])
+        model = small_model(given[0][0])
         for step in range(_STEPS):
             model(torch.cat([sums(2, own + step) for _, own in given])).backward()
             _descend(model)
-        return _weights(model), ANYTHING
+        return weights_of(model), ANYTHING
 
     def complaint(self, trial: Trial) -> str:
         """Look whether a collective began before a backward ended: how soon a thread gets its turn is chance."""
@@ -105,7 +90,7 @@ class AverageWhileBackward(FunctionPuzzle):
         return ""
 
 
-class Accumulate(FunctionPuzzle):
+class Accumulate(TrainingPuzzle):
     """Leave in a model the gradient over all ranks and all micro-batches, with each parameter sent once.
 
     The function gets a model, which returns the loss of a batch, and a list of batches. The loss is the mean over all
@@ -120,26 +105,22 @@ class Accumulate(FunctionPuzzle):
     )
     solution = _SOLUTION
 
-    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
-        """Return the model's seed, and that of this rank's sums."""
-        return shared.number(0, 10**6), draw.number(0, 10**6)
-
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Return the gradients that the function leaves."""
         seed, own = given
-        model = _model(seed)
+        model = small_model(seed)
         function(model, [sums(2, own + number) for number in range(_MICRO)])
         return _gradients(model)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Return those of one model, of all sums in one batch."""
-        model = _model(given[0][0])
+        model = small_model(given[0][0])
         model(torch.cat([sums(2, own + number) for _, own in given for number in range(_MICRO)])).backward()
         return _gradients(model)
 
     def complaint(self, trial: Trial) -> str:
         """Count the calls: no parameter twice."""
-        most = len(_weights(_model(0)))
+        most = len(weights_of(small_model(0)))
         for rank, calls in enumerate(trial.calls):
             if len(calls) > most:
                 return f"rank {rank} called {len(calls)} collectives for {most} parameters"

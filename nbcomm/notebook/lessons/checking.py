@@ -197,7 +197,6 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
             seed,
             [result["result"] for result in results],
             [list(map(_plain, each)) for each in calls],
-            [result["held"] for result in results],
         )
         for seed, results, calls in trials
     ]

@@ -81,7 +81,7 @@ class FakeWorld:
         return self.cell
 
 
-RIGHT = {"given": "3", "wrong": "", "held": 0, "result": b""}
+RIGHT = {"given": "3", "wrong": "", "result": b""}
 ONE_CALL = [CallRecord("barrier", "collective", "0", "0-1", 1, 1, 0.0, 1.0)]
 
 
@@ -108,7 +108,7 @@ def test_a_right_function_is_right_after_all_its_trials(world: FakeWorld, lesson
     assert world.answers == []
 
 
-WRONG = {"given": "3", "wrong": "the result is 3, where 6 is right", "held": 0}
+WRONG = {"given": "3", "wrong": "the result is 3, where 6 is right"}
 RAISED = {"raised": "ValueError: no", "kind": "ValueError"}
 HUNG = {"raised": "barrier #1 can never complete", "kind": "HangError"}
 

@@ -1,0 +1,161 @@
+"""Lesson 10: losing a rank. Checkpoints that resume exactly, and on fewer ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.nn import functional
+
+from .. import solutions
+from ..compare import ANYTHING
+from ..draw import Draw
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
+from ..tiny import LENGTH, sums
+from ..training import small_model, weights_of
+
+_SOLUTION = solutions.text("checkpoints")
+
+
+class StepsLost(Prediction):
+    """Every 10 steps a checkpoint is written, the last one after step 20; a rank dies in step 28. How many are lost?"""
+
+    name = "steps_lost"
+    because = "What came after the last checkpoint is done again; the other ranks' variables are as they were."
+
+    def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
+        """Return what the experiment has counted."""
+        return variables["lost"]
+
+
+class Training:
+    """A training run on one rank: a model, its optimizer, and what it reads next.
+
+    Attributes:
+        model: with dropout, so each step draws random numbers.
+        optimizer: Adam.
+        order: the order of the samples in this epoch.
+        position: how many of them were seen.
+    """
+
+    def __init__(self, seed: int, own: int) -> None:
+        self.model = small_model(seed, blocks=1)
+        self.optimizer = torch.optim.Adam(self.model.parameters(), 0.01)
+        self._sums = sums(16, own)
+        self.order = torch.randperm(16, generator=torch.Generator().manual_seed(own)).tolist()
+        self.position = 0
+
+    def step(self) -> None:
+        """Train on the next two samples."""
+        chosen = self.order[self.position : self.position + 2]
+        self.position += 2
+        tokens = self._sums[chosen]
+        keep = functional.dropout(torch.ones(len(chosen), LENGTH - 1), 0.2) > 0
+        scores = self.model.logits(tokens[:, :-1])
+        losses = functional.cross_entropy(scores.transpose(1, 2), tokens[:, 1:], reduction="none")
+        self.optimizer.zero_grad()
+        (losses * keep).mean().backward()
+        self.optimizer.step()
+
+
+class Checkpoint(FunctionPuzzle):
+    """Save a training run so that it goes on exactly as if nothing had happened, to the last bit.
+
+    The function is called with a run, and returns what is to be kept. Later it is called with a run that has just
+    begun, and with what was kept, and makes the one as the other was. A run has model, optimizer, order and position;
+    its steps draw from torch's random numbers.
+    """
+
+    asks = "checkpoint(run, kept=None)"
+    collects = True
+    trials = 5
+    hints = (
+        "model.state_dict() and optimizer.state_dict() share memory with the run: copy.deepcopy them.",
+        "Which sample comes next? order and position say it.",
+        "torch.get_rng_state() and torch.set_rng_state(state): else the next dropout is another one.",
+    )
+    solution = _SOLUTION
+
+    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
+        """Return the model's seed, and that of this rank's sums."""
+        return shared.number(0, 10**6), draw.number(0, 10**6)
+
+    def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
+        """Go on twice from one point, once behind a restart; return after how many steps it is another run, or 0."""
+        seed, own = given
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(own)
+            run = Training(seed, own)
+            for _ in range(3):
+                run.step()
+            kept = function(run)
+            after = [_weights_after_a_step(run) for _ in range(3)]
+            torch.manual_seed(own + 1)
+            again = Training(seed, own + 1)
+            again._sums = run._sums  # noqa: SLF001 - the data set is the same, the order is another one
+            function(again, kept)
+            for number, weights in enumerate(after):
+                if not all(map(torch.equal, weights, _weights_after_a_step(again))):
+                    return number + 1
+        return 0
+
+    def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
+        """Return that `complaint` looks at it."""
+        return ANYTHING
+
+    def complaint(self, trial: Trial) -> str:
+        """Say from where on it is another run."""
+        for rank, steps in enumerate(trial.results):
+            if steps:
+                return f"on rank {rank}, the weights are others {steps} step{'s' * (steps > 1)} after the restart"
+        return ""
+
+
+def _weights_after_a_step(run: Training) -> list[torch.Tensor]:
+    run.step()
+    return weights_of(run.model)
+
+
+class Reshard(FunctionPuzzle):
+    """Return the rows that this rank has of a tensor when the first `ranks` ranks share it; None on the others.
+
+    The function gets this rank's rows of it, as all ranks share it now, in rank order and as many on each. Nobody may
+    get more than the rows that are then its own: send and receive them.
+    """
+
+    asks = "reshard(rows, ranks)"
+    hints = (
+        "Number all rows through: rank r has rows r·n to (r+1)·n now, with n = len(rows). Which will it have?",
+        "For each pair of ranks, the rows that one has and the other needs are a range: from max(begins) to min(ends).",
+        "isend all, then recv from each rank in turn, and torch.cat. What stays here needs no message.",
+    )
+    solution = _SOLUTION
+
+    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
+        """Return this rank's rows, and how many ranks there will be."""
+        ranks = shared.number(1, size)
+        return draw.tensor(ranks * shared.number(1, 3), shared.number(1, 3)), ranks
+
+    def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
+        """Cut the whole tensor."""
+        ranks = given[0][1]
+        return torch.cat([rows for rows, _ in given]).chunk(ranks)[rank] if rank < ranks else None
+
+    def complaint(self, trial: Trial) -> str:
+        """Look who sent what."""
+        rows, ranks = trial.given[0]
+        own = rows.nbytes * trial.size // ranks
+        came = dict.fromkeys(range(trial.size), 0)
+        for rank, calls in enumerate(trial.calls):
+            others = sorted({call.name for call in calls if not call.is_message})
+            if others:
+                return f"rank {rank} called {', '.join(others)}, where only messages are asked for"
+            for call in calls:
+                if call.sends and call.peer is not None:
+                    came[call.peer] += call.nbytes
+        for rank, nbytes in came.items():
+            most = own if rank < ranks else 0
+            if nbytes > most:
+                return f"rank {rank} got {nbytes} bytes, where it needs no more than {most}"
+        return ""
