@@ -165,10 +165,13 @@ if rank == 1: 1 / 0
     assert notebook.run(KEPT).text == WHOLE
 
 
-def test_what_hangs_or_runs_on_is_ended_by_the_next_notebook(notebook: Notebook) -> None:
-    cell = notebook.submit("%%distributed\nprint('on', flush=True)\nif rank: barrier()")
+def test_what_hangs_or_runs_on_is_ended_by_the_next_notebook(notebook: Notebook, lasting: _Lasting) -> None:
+    # It hangs once this notebook is gone, which would end it otherwise.
+    code = "import time\nfrom pathlib import Path\nprint('on', flush=True)\nif rank: barrier()"
+    cell = notebook.submit(f"%%distributed\n{code}\nwhile not Path('gone').exists(): time.sleep(0.05)")
     notebook.until(lambda: "[0-2] on" in cell.text, 60, "it does not run", cell)
     _kill(notebook)
+    (lasting.folder / "gone").touch()
     notebook.run("%load_ext nbcomm")
     assert "Error" in notebook.run("%distributed attach", fails=True).error_text
     assert notebook.run(KEPT).text == WHOLE
