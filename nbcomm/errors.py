@@ -10,7 +10,7 @@
     │   ├── StartError          the world did not start; carries the engine's log
     │   ├── TransferError       a value cannot travel between notebook and ranks
     │   ├── ScriptError         a script cannot be written, or found
-    │   ├── LessonError         there is no such puzzle, or a learner's function has failed
+    │   ├── LessonError         there is no such puzzle, or it is broken itself
     │   └── RankDiedError       a rank's process has died
     ├── CellError               a cell failed on at least one rank
     ├── ExitError               a script that a cell ran has exited with an error
@@ -108,7 +108,7 @@ class ScriptError(SteeringError):
 
 
 class LessonError(SteeringError):
-    """There is no puzzle of this name, or a learner's function raised; the message says where."""
+    """There is no puzzle of this name, or it cannot be read, or its own code raised; a learner's mistake is none."""
 
 
 class RankDiedError(SteeringError, RuntimeError):

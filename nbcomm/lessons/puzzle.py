@@ -79,6 +79,18 @@ class Trial:
                 return f"rank {rank} called {told(found)}, where {told(Counter(allowed))} is asked for"
         return ""
 
+    def only_messages(self, asked: str = "only messages are asked for") -> str:
+        """Say what is wrong if a rank has called anything but sends and receives; "" if none has.
+
+        Args:
+            asked: what to say of what it should have called.
+        """
+        for rank, calls in enumerate(self.calls):
+            others = sorted({call.name for call in calls if not call.is_message})
+            if others:
+                return f"rank {rank} called {', '.join(others)}, where {asked}"
+        return ""
+
 
 def told(counts: Counter[str]) -> str:
     """Return how often each collective was called, in words.

@@ -13,7 +13,7 @@ from ..compare import ANYTHING
 from ..draw import Draw
 from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
 from ..tiny import LENGTH, sums
-from ..training import small_model, weights_of
+from ..training import TrainingPuzzle, small_model, weights_of
 
 _SOLUTION = solutions.text("checkpoints")
 
@@ -59,7 +59,7 @@ class Training:
         self.optimizer.step()
 
 
-class Checkpoint(FunctionPuzzle):
+class Checkpoint(TrainingPuzzle):
     """Save a training run so that it goes on exactly as if nothing had happened, to the last bit.
 
     The function is called with a run, and returns what is to be kept. Later it is called with a run that has just
@@ -76,10 +76,6 @@ class Checkpoint(FunctionPuzzle):
         "torch.get_rng_state() and torch.set_rng_state(state): else the next dropout is another one.",
     )
     solution = _SOLUTION
-
-    def given(self, draw: Draw, shared: Draw, rank: int, size: int) -> tuple[Any, ...]:
-        """Return the model's seed, and that of this rank's sums."""
-        return shared.number(0, 10**6), draw.number(0, 10**6)
 
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Go on twice from one point, once behind a restart; return after how many steps it is another run, or 0."""
@@ -144,13 +140,12 @@ class Reshard(FunctionPuzzle):
 
     def complaint(self, trial: Trial) -> str:
         """Look who sent what."""
+        if found := trial.only_messages():
+            return found
         rows, ranks = trial.given[0]
         own = rows.nbytes * trial.size // ranks
         came = dict.fromkeys(range(trial.size), 0)
-        for rank, calls in enumerate(trial.calls):
-            others = sorted({call.name for call in calls if not call.is_message})
-            if others:
-                return f"rank {rank} called {', '.join(others)}, where only messages are asked for"
+        for calls in trial.calls:
             for call in calls:
                 if call.sends and call.peer is not None:
                     came[call.peer] += call.nbytes

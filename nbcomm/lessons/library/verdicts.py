@@ -73,10 +73,9 @@ class FromTheLeft(FunctionPuzzle):
 
     def complaint(self, trial: Trial) -> str:
         """Ask for one message, and nothing else."""
+        if found := trial.only_messages("one message is enough"):
+            return found
         for rank, calls in enumerate(trial.calls):
-            others = sorted({call.name for call in calls if not call.is_message})
-            if others:
-                return f"rank {rank} called {', '.join(others)}, where one message is enough"
             sent = sum(call.sends for call in calls)
             if sent != 1:
                 return f"rank {rank} sent {sent} messages, where one is enough"

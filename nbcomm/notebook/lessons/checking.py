@@ -202,7 +202,7 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
     ]
     complaint = ranks.one("judge", about.name, plain)
     if complaint:
-        said = f"{about.law}\n{complaint[:1].upper()}{complaint[1:]}."
+        said = f"{about.law}\n{rank_specs.capital(complaint)}."
         return Outcome(about.name, right=False, said=said, mistake="another way")
     last = trials[-1][2]
     said = f"Right for {len(seeds)} inputs on {len(last)} rank{'s' * (len(last) > 1)}."
@@ -213,9 +213,7 @@ def check_cell(ranks: OnRanks, about: About, code: str, said: str) -> Outcome:
     """Judge the last cell."""
     complaint, praise = ranks.one("judge_cell", about.name, code, said)
     if complaint:
-        return Outcome(
-            about.name, right=False, said=f"{complaint[:1].upper()}{complaint[1:]}.", mistake="another ending"
-        )
+        return Outcome(about.name, right=False, said=f"{rank_specs.capital(complaint)}.", mistake="another ending")
     return Outcome(about.name, right=True, said=praise or "The cell ended as it should.")
 
 

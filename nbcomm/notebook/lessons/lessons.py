@@ -40,7 +40,7 @@ class Lessons:
         self._progress = of_this_learner() if progress is None else progress
 
     def check(self, name: str) -> Outcome:
-        """Check one puzzle; see `Session.check`."""
+        """Check one puzzle; see `Commands.check`."""
         about = self._about(name)
         if about.kind == "function":
             outcome = check_function(self._ranks, about)
@@ -56,7 +56,7 @@ class Lessons:
         return Outcome(name, outcome.right, said, outcome.mistake)
 
     def hint(self, name: str) -> str:
-        """Return the next hint of a puzzle; see `Session.hint`."""
+        """Return the next hint of a puzzle; behind the last one, that one again."""
         about, shown = self._about(name), self._done(name).hints
         if not about.hints:
             return f"There are no hints for {name}."
@@ -67,7 +67,7 @@ class Lessons:
         return "\n".join(filter(None, (f"Hint {number} for {name} ({more}): {about.hints[number - 1]}", trouble)))
 
     def predict(self, name: str, typed: str) -> str:
-        """Lock a prediction; see `Session.predict`."""
+        """Lock a prediction, or say why not; the first one stays."""
         about = self._about(name)
         if about.kind != "prediction":
             raise LessonError(f"{name} is no prediction: write its {about.kind}, and type %distributed check {name}.")
