@@ -228,9 +228,11 @@ def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
 def _is_users(kind: type) -> bool:
     """Return whether a class is of the user's own, and not of an installed library."""
     root = kind.__module__.partition(".")[0]
+    if root == "__main__":  # typed in a notebook, whatever program runs it; its file may be an installed one's
+        return True
     file = getattr(sys.modules.get(kind.__module__), "__file__", None)
     if root in ("nbcomm", *sys.builtin_module_names) or root in sys.stdlib_module_names:
-        return root == "__main__"
+        return False
     return file is None or not str(file).startswith(_LIBRARIES)
 
 
