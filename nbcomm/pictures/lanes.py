@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from itertools import accumulate
 
-from .canvas import CHAR, GROUND, HUB, INK, QUIET, SANS, Canvas, colour
+from .canvas import Canvas
+from .elements import CHAR, GROUND, HUB, INK, QUIET, SANS, colour
 from .layout import HEADS, LABEL, MOST_LANES, PAD, TOP, Layout
 from .plan import Flow
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .canvas import CHAR, LINE, QUIET, SANS, Canvas, colour, on
+from .canvas import Canvas
+from .elements import CHAR, LINE, QUIET, SANS, colour, on
 from .layout import HEADS, LABEL, PAD, TOP, Layout
 from .plan import Cell, Flow, Plan
 

@@ -1,4 +1,4 @@
-"""A plan as a notebook shows it: as a picture if the front end can show one, else in words."""
+"""A plan, or a chart, as a notebook shows it: as a picture if the front end can show one, else in words."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, Final
 
 from ..annotations import as_written
 from . import svg
-from .canvas import SANS, TEXT
 from .description import describe
+from .elements import SANS, TEXT, width_of
 from .plan import Plan, plan
 
 _DARK = '[data-jp-theme-light="false"],.vscode-dark,.vscode-high-contrast,[theme="dark"],[data-theme="dark"]'
@@ -28,19 +28,24 @@ _ZOOM = 3
 """Pixels of a PNG per pixel of its picture: enough for paper without grey edges, which would double its bytes."""
 
 
-@as_written
-class Picture:
-    """A picture of one collective. A notebook shows it as the result of a cell; ``print`` writes it in words.
+class Shown:
+    """What a notebook shows as a picture, and ``print`` in words."""
 
-    Attributes:
-        plan: the plan that it shows.
-    """
+    def _words(self) -> str:
+        """Return what it shows, in words."""
+        raise NotImplementedError
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan = plan
+    def _drawn(self, *, themed: bool) -> str:
+        """Return it as an ``<svg>`` element.
+
+        Args:
+            themed: with a style sheet for a dark ground. For a file or an image only: within a page it would apply to
+                the whole page, and follow the browser's colours where the notebook has its own.
+        """
+        raise NotImplementedError
 
     def __repr__(self) -> str:
-        return describe(self.plan)
+        return self._words()
 
     def _repr_mimebundle_(self, **_: Any) -> dict[str, str]:
         return self.bundle
@@ -48,7 +53,7 @@ class Picture:
     @property
     def svg(self) -> str:
         """The picture as a self-contained ``<svg>`` element."""
-        return svg.draw(self.plan)
+        return self._drawn(themed=False)
 
     @property
     def bundle(self) -> dict[str, str]:
@@ -60,10 +65,10 @@ class Picture:
 
         A PDF takes the PNG. There is no SVG by itself: nbconvert has each converted by Inkscape, which few have.
         """
-        drawn, words = svg.draw(self.plan, themed=True), describe(self.plan)
+        drawn, words = self._drawn(themed=True), self._words()
         encoded = base64.b64encode(drawn.encode()).decode()
         # A notebook shrinks a picture to its own width; the minimum keeps the text readable.
-        least = math.ceil(svg.width_of(drawn) * _LEAST / TEXT)
+        least = math.ceil(width_of(drawn) * _LEAST / TEXT)
         style = f"<style>{_THEMES}.nbcomm-least-{least}{{min-width:{least}px}}</style>"
         names = f"nbcomm-picture nbcomm-least-{least}"
         image = f'<img class="{names}" alt="{html.escape(words)}" src="data:image/svg+xml;base64,{encoded}"/>'
@@ -73,6 +78,24 @@ class Picture:
     def png(self) -> dict[str, str]:
         """The picture as PNG in a MIME bundle; an empty bundle where this machine can draw none with its texts."""
         return {"image/png": base64.b64encode(_rastered(self.svg)).decode()} if _has_fonts() else {}
+
+
+@as_written
+class Picture(Shown):
+    """A picture of one collective. A notebook shows it as the result of a cell; ``print`` writes it in words.
+
+    Attributes:
+        plan: the plan that it shows.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+
+    def _words(self) -> str:
+        return describe(self.plan)
+
+    def _drawn(self, *, themed: bool) -> str:
+        return svg.draw(self.plan, themed=themed)
 
 
 def _rastered(drawn: str) -> bytes:

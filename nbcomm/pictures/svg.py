@@ -8,8 +8,9 @@ for readers who cannot distinguish the colours.
 
 from __future__ import annotations
 
-from .canvas import DARK, GROUND, LINE, QUIET, SANS, WORDS, Canvas, xml
+from .canvas import Canvas
 from .description import describe
+from .elements import LINE, QUIET, SANS, WORDS
 from .lanes import Barrier, LaneLayout
 from .layout import MOST_CURVES, MOST_LANES, MOST_LINES, PAD, WIDEST, Layout
 from .matrix import Matrix
@@ -23,13 +24,6 @@ _TALL = 30
 
 _LINE = 20
 """Pixels from one line of words to the next."""
-
-_STYLE = (
-    "<style>@media (prefers-color-scheme: dark) {"
-    + "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
-    + "}</style>"
-)
-"""The style sheet for a dark ground; in an image it follows the ``color-scheme`` of the ``<img>`` that shows it."""
 
 
 def draw(plan: Plan, *, themed: bool = False) -> str:
@@ -47,12 +41,7 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
     canvas, foot = layout.canvas, layout.bottom + 14
     words = max(len(line) for line in (plan.title, plan.law, *plan.notes)) * WORDS
     wide, tall = max(layout.wide, words + 2 * PAD, 420), foot + 12 + _LINE * (1 + len(plan.notes))
-    canvas.add(
-        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{tall:.0f}" '
-        f'viewBox="0 0 {wide:.0f} {tall:.0f}">'
-        f"<title>{xml(plan.title)}</title><desc>{xml(describe(plan))}</desc>{_STYLE if themed else ''}"
-    )
-    canvas.rect(0.5, 0.5, round(wide) - 1, round(tall) - 1, GROUND, rx=8, stroke=LINE)
+    canvas.open(wide, tall, plan.title, describe(plan), themed=themed)
     canvas.write(PAD, 30, plan.title, size=18, weight="600", font=SANS)
     for place, rank in enumerate(plan.ranks):
         canvas.write(PAD, layout.middle(place) + 5, f"rank {rank}", font=SANS)
@@ -65,11 +54,6 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
         canvas.write(PAD, foot + 12 + _LINE * (i + 1), note, fill=QUIET, font=SANS)
     canvas.add("</svg>")
     return "".join(canvas.parts)
-
-
-def width_of(drawn: str) -> float:
-    """Return the width in pixels of a picture that `draw` has drawn."""
-    return float(drawn.partition(' width="')[2].partition('"')[0])
 
 
 def _layout(plan: Plan) -> Layout:

@@ -16,7 +16,7 @@ from nbconvert import LatexExporter
 
 import nbcomm
 from nbcomm.explorer.explorer import Choices, Explorer
-from nbcomm.pictures.canvas import COLOURS, PLATE
+from nbcomm.pictures.elements import COLOURS, PLATE
 from nbcomm.pictures.layout import TOP
 from nbcomm.pictures.plan import NAMES, plan
 from nbcomm.pictures.svg import draw
@@ -217,11 +217,11 @@ def _luminance(colour: str) -> float:
 
 
 def test_every_word_is_easy_to_read_on_a_light_and_on_a_dark_ground() -> None:
-    from nbcomm.pictures import canvas
+    from nbcomm.pictures import elements
 
-    light = [(canvas.GROUND, canvas.INK), (canvas.GROUND, canvas.QUIET), (canvas.PLATE, canvas.INK)]
-    dark = [(canvas.DARK[ground], canvas.DARK[ink]) for ground, ink in light]
-    for ground, ink in [*zip(COLOURS, canvas.ON, strict=True), (canvas.HUB, "#FFFFFF"), *light, *dark]:
+    light = [(elements.GROUND, elements.INK), (elements.GROUND, elements.QUIET), (elements.PLATE, elements.INK)]
+    dark = [(elements.DARK[ground], elements.DARK[ink]) for ground, ink in light]
+    for ground, ink in [*zip(COLOURS, elements.ON, strict=True), (elements.HUB, "#FFFFFF"), *light, *dark]:
         light, dark = sorted((_luminance(ground), _luminance(ink)), reverse=True)
         assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
 
@@ -265,10 +265,10 @@ def test_where_no_font_is_there_is_no_png_without_its_texts(monkeypatch: pytest.
 
 
 def test_no_colour_but_those_of_the_ranks_stays_the_same_on_a_dark_ground() -> None:
-    from nbcomm.pictures import canvas
+    from nbcomm.pictures import elements
 
     used = {found for name in NAMES for n in (4, 16) for found in re.findall("#[0-9A-F]{6}", draw(plan(name, n=n)))}
-    assert used - {*canvas.DARK} <= {*COLOURS, *canvas.ON, canvas.HUB}
-    assert not {*canvas.DARK} & {*COLOURS, *canvas.ON, canvas.HUB}
+    assert used - {*elements.DARK} <= {*COLOURS, *elements.ON, elements.HUB}
+    assert not {*elements.DARK} & {*COLOURS, *elements.ON, elements.HUB}
     themed = draw(plan("all_reduce"), themed=True)
-    assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in canvas.DARK.items())
+    assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in elements.DARK.items())

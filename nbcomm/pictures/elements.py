@@ -1,0 +1,112 @@
+"""The elements of every picture and chart: colours, boxes, lines and texts.
+
+Elements have attributes only, and each colour has one use, so that a style sheet can select it by its value.
+"""
+
+from __future__ import annotations
+
+import re
+from html import escape
+
+COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
+"""Okabe and Ito's colours, which differ for every kind of colour vision; from the ninth rank on they repeat."""
+
+ON = ("#FFFFFF", *["#000000"] * 7)
+"""The text colour on each of them, with a contrast of 4.5:1 or more."""
+
+INK, QUIET, LINE, GROUND, PLATE, HUB = "#1F2328", "#59636E", "#D1D9E0", "#FFFFFE", "#FEFFFF", "#32383F"
+DARK = {INK: "#F0F3F6", QUIET: "#B1BAC4", LINE: "#3D444D", GROUND: "#16181B", PLATE: "#24282D"}
+"""Each colour on a light ground, and its counterpart on a dark ground. Ground and plate are not quite white, because
+the text on a rank's colour is white and must not change, as the colours of the ranks do not."""
+
+MONO = "ui-monospace, SFMono-Regular, Menlo, Consolas, DejaVu Sans Mono, monospace"
+SANS = "system-ui, -apple-system, Segoe UI, Helvetica, Arial, DejaVu Sans, sans-serif"
+TEXT = 14
+"""Pixels of the smallest text, for a projector's last row; `picture` prevents a page from making it smaller than 10."""
+
+CHAR = 8.5
+"""Pixels of the width of such a character in the widest of these fonts."""
+
+WORDS = 7.4
+"""Pixels of the width of such a character in a sentence."""
+
+_STYLE = (
+    "<style>@media (prefers-color-scheme: dark) {"
+    + "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
+    + "}</style>"
+)
+"""The style sheet for a dark ground; in an image it follows the ``color-scheme`` of the ``<img>`` that shows it."""
+
+_NO_XML = re.compile(r"[^\t\n\r -\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+class Elements:
+    """The parts of a picture so far.
+
+    Attributes:
+        parts: the elements.
+    """
+
+    def __init__(self) -> None:
+        self.parts: list[str] = []
+
+    def open(self, wide: float, tall: float, title: str, words: str, *, themed: bool) -> None:
+        """Add the beginning of an ``<svg>`` element, with its ground, a title, and a description in words."""
+        self.add(
+            f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{wide:.0f}" height="{tall:.0f}" '
+            f'viewBox="0 0 {wide:.0f} {tall:.0f}">'
+            f"<title>{xml(title)}</title><desc>{xml(words)}</desc>{_STYLE if themed else ''}"
+        )
+        self.rect(0.5, 0.5, round(wide) - 1, round(tall) - 1, GROUND, rx=8, stroke=LINE)
+
+    def rect(self, x: float, y: float, wide: float, tall: float, fill: str, *, rx: float = 0, stroke: str = "") -> None:  # noqa: PLR0913
+        """Add a box."""
+        more = (f' rx="{rx:g}"' if rx else "") + (f' stroke="{stroke}"' if stroke else "")
+        self.add(f'<rect x="{x:.1f}" y="{y:.2f}" width="{wide:.1f}" height="{tall:.2f}"{more} fill="{fill}"/>')
+
+    def line(self, way: str, stroke: str, width: float, *, dashes: str = "") -> None:
+        """Add a line along an SVG path."""
+        more = f' stroke-dasharray="{dashes}"' if dashes else ""
+        self.add(f'<path d="{way}" fill="none" stroke="{stroke}" stroke-width="{width}"{more}/>')
+
+    def write(  # noqa: PLR0913 - what a text has
+        self,
+        x: float,
+        y: float,
+        text: str,
+        *,
+        size: float = TEXT,
+        fill: str = INK,
+        anchor: str = "start",
+        weight: str = "400",
+        font: str = MONO,
+    ) -> None:
+        """Add a text."""
+        self.add(
+            f'<text x="{x:.1f}" y="{y:.1f}" font-family="{font}" font-size="{size}" font-weight="{weight}" '
+            f'text-anchor="{anchor}" fill="{fill}">{xml(text)}</text>'
+        )
+
+    def add(self, part: str) -> None:
+        """Add an element."""
+        self.parts.append(part)
+
+
+def xml(text: str) -> str:
+    """Escape a text for XML, and replace characters that XML does not allow: a cell's line may contain any."""
+    return escape(_NO_XML.sub("\N{REPLACEMENT CHARACTER}", text))
+
+
+def colour(rank: int) -> str:
+    """Return a rank's colour."""
+    return COLOURS[rank % len(COLOURS)]
+
+
+def on(rank: int) -> str:
+    """Return the text colour on a rank's colour."""
+    return ON[rank % len(COLOURS)]
+
+
+def width_of(drawn: str) -> float:
+    """Return the width in pixels of a picture that `Elements.open` has begun."""
+    return float(drawn.partition(' width="')[2].partition('"')[0])
