@@ -43,3 +43,16 @@ def duration(seconds: float) -> str:
     if whole < 3600:
         return f"{whole // 60} min {whole % 60} s"
     return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def short(seconds: float) -> str:
+    """Write a time with two digits or three, in the unit that fits.
+
+    >>> short(0), short(0.0000451), short(0.0012), short(0.25), short(93)
+    ('0', '45 µs', '1.2 ms', '250 ms', '93 s')
+    """
+    for unit, factor in (("s", 1.0), ("ms", 1e3), ("µs", 1e6)):
+        number = seconds * factor
+        if number >= 0.9995 or (unit == "µs" and number > 0):
+            return f"{number:.1f}".removesuffix(".0") + f" {unit}" if number < 9.95 else f"{number:.0f} {unit}"
+    return "0"

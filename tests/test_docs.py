@@ -192,6 +192,10 @@ def test_every_picture_is_what_the_plan_draws() -> None:
         assert (DOCS / "collectives" / "pictures" / name).read_text(encoding="utf-8") == text, "run docs/pictures.py"
     shown = {name for page in PAGES for name in re.findall(r"\(pictures/([^)]+)\)", page.read_text())}
     assert shown == set(made)
+    made = pictures.charts()
+    for name, text in made.items():
+        assert (DOCS / "charts" / name).read_text(encoding="utf-8") == text, "run docs/pictures.py"
+    assert {*re.findall(r"\(charts/([^)]+)\)", (DOCS / "charts.md").read_text())} == {*made}
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "notebooks").rglob("[0-9]*.ipynb")), ids=lambda path: path.stem)

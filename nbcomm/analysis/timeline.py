@@ -7,7 +7,9 @@ those of other machines subtract what theirs is ahead of the notebook's, as exac
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 
 from ..protocol import CallRecord
 from ..rank_spec import named
@@ -97,11 +99,12 @@ def _bar(
         spans.append(Span(kind, start - zero, end - zero, *call))
         at = end
 
-    own = sorted(mine, key=lambda each: _asked(each.steps[rank]))
-    later = [*(_asked(each.steps[rank]) for each in own[1:]), None]
-    for matched, following in zip(own, later, strict=False):
+    begins = sorted(each.steps[rank].began for each in mine)
+    own = sorted(((_waited(each.steps[rank], begins), each) for each in mine), key=itemgetter(0))
+    later = [*(asked for asked, _ in own[1:]), None]
+    for (asked, matched), following in zip(own, later, strict=False):
         step = matched.steps[rank]
-        asked, until = _asked(step), step.ended or _until(matched, step, following, ended, running=running)
+        until = step.ended or _until(matched, step, following, ended, running=running)
         call = f"{step.name} #{matched.number}", step.line or matched.line, step.nbytes
         add("waiting", asked, min(matched.met, until), call)
         add("transfer", max(asked, matched.met), until, call)
@@ -113,6 +116,18 @@ def _bar(
 def _asked(step: CallRecord) -> float:
     """Return when a rank began to wait, or else when it called; the time between the two is its own work."""
     return step.asked or step.began
+
+
+def _waited(step: CallRecord, begins: Sequence[float]) -> float:
+    """Return when a rank began to wait for a call. If C++ does (DDP), that is not told: then it is deduced.
+
+    Args:
+        step: the call.
+        begins: when this rank's calls began, ascending. Who makes another one does not wait in this one yet.
+    """
+    if step.asked or not step.ended:
+        return _asked(step)
+    return begins[max(bisect_left(begins, step.ended) - 1, bisect_left(begins, step.began))]
 
 
 def _until(matched: MatchedCall, step: CallRecord, later: float | None, ended: float, *, running: bool) -> float:

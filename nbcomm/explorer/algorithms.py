@@ -14,7 +14,6 @@ Manber, "Two Algorithms for Barrier Synchronization", 1988. all_to_all in ⌈log
 Algorithms for All-to-All Communications in Multiport Message-Passing Systems", 1997.
 """
 
-# ruff: noqa: RUF001, RUF002 - formulas have a minus sign, as they have in print
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence

@@ -3,7 +3,6 @@
 Places of a tree are counted from the hub.
 """
 
-# ruff: noqa: RUF002 - formulas have a minus sign, as they have in print
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable

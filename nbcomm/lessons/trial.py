@@ -29,14 +29,6 @@ _EMPTY = (lambda: None).__code__.co_code
 """The code of a function whose body is three dots."""
 
 
-def answered(function: Callable[..., Any], *args: Any) -> tuple[Any, str]:
-    """Return what a function of this package returns, and "", or why a lesson cannot go on."""
-    try:
-        return function(*args), ""
-    except LessonError as error:
-        return None, str(error)
-
-
 def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
     """Call the learner's function once on this rank; every rank must do so.
 

@@ -56,6 +56,11 @@ class Shown:
         return self._drawn(themed=False)
 
     @property
+    def themed(self) -> str:
+        """The picture as a file, which is light or dark as the page that shows it."""
+        return self._drawn(themed=True)
+
+    @property
     def bundle(self) -> dict[str, str]:
         """The picture as a MIME bundle.
 
@@ -65,7 +70,7 @@ class Shown:
 
         A PDF takes the PNG. There is no SVG by itself: nbconvert has each converted by Inkscape, which few have.
         """
-        drawn, words = self._drawn(themed=True), self._words()
+        drawn, words = self.themed, self._words()
         encoded = base64.b64encode(drawn.encode()).decode()
         # A notebook shrinks a picture to its own width; the minimum keeps the text readable.
         least = math.ceil(width_of(drawn) * _LEAST / TEXT)

@@ -119,6 +119,8 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
         asked: when Python began to wait for it, if later than ``began``; 0 if it did not, or that is not known.
             Infinity for a call with ``async_op`` that no code waits for yet.
         number: its number for people, as that of a `PendingCall`; 0 if it is not counted.
+        gave: bytes that the rank gave to each member, in group order; None unless the cell was traced. Messages have
+            none.
     """
 
     name: str
@@ -139,6 +141,7 @@ class CallRecord(msgspec.Struct, array_like=True, frozen=True):
     after: list[str] | None = None
     asked: float = 0.0
     number: int = 0
+    gave: list[int] | None = None
 
     @property
     def members(self) -> tuple[int, ...]:

@@ -91,7 +91,7 @@ def apart(
     known: dict[object, int] = {}
     which: list[int] = []
     for step in steps:
-        key: object = _alike(step)
+        key: object = _alike(step) if step.gave is None else (_alike(step), *step.gave)
         if step.how is not None or step.before is not None or step.after is not None:
             key = len(which)  # it has values of its own
         place = known.get(key)

@@ -26,6 +26,8 @@ Read in torch 2.13.0, 2.14.1 and 2.15.0; with each new version, look again for a
   `torch.compiler.disable` imports Dynamo, which is slow.
 * The caches in ``torch.distributed.tensor``, cleared: they answer for a mesh with an equal one whose groups were
   destroyed. No public way.
+* ``torch.distributed.tensor._utils.compute_local_shape_and_global_offset``: where a rank's part of a DTensor is, for a
+  chart. No public way that knows the placements which FSDP2 makes over another one.
 
 C++ calls a group written in Python by its methods (``allreduce``, ``getSize``, …), which `check` tries. Since 2.14 a
 backend may be able to ``reconfigure`` itself, an experiment of torch that may replace much of this later.

@@ -1,4 +1,4 @@
-"""What DTensor remembers of meshes whose groups are destroyed."""
+"""What DTensor remembers of meshes whose groups are destroyed, and where a rank's part of a tensor is."""
 
 from __future__ import annotations
 
@@ -34,3 +34,11 @@ def _clear(name: str, value: Any) -> None:
         value.cache_clear()
     elif name.endswith("_cache") and isinstance(value, dict):
         value.clear()
+
+
+def local_part(tensor: Any) -> tuple[list[int], list[int]]:
+    """Return the size of a rank's part of a DTensor, and where in the whole it begins."""
+    utils = importlib.import_module(f"{_ROOM}._utils")
+    shape, mesh, placements = tensor.shape, tensor.device_mesh, tensor.placements
+    size, start = utils.compute_local_shape_and_global_offset(shape, mesh, placements)
+    return list(size), list(start)

@@ -120,9 +120,9 @@ def test_by_keyboard_alone(notebook: Make) -> None:
     it.press("End")
     it.says("Step 6 of 6 · all-gather, step 3 of 3")
     assert it.counters() == {
-        "steps": "6 of 6 = 2(W−1)",  # noqa: RUF001
+        "steps": "6 of 6 = 2(W−1)",
         "messages": "24 of 24",
-        "sent by the busiest rank": "1.5 of 1.5 n = 2(W−1)/W · n",  # noqa: RUF001
+        "sent by the busiest rank": "1.5 of 1.5 n = 2(W−1)/W · n",
         "received by the busiest rank": "1.5 of 1.5 n",
         "sent in all": "6 of 6 n",
     }

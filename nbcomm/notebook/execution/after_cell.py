@@ -1,4 +1,4 @@
-"""What a cell was asked to produce at its end: pictures of its collectives, a trace in a file."""
+"""What a cell was asked to produce at its end: pictures of its collectives, a chart of its record, a trace."""
 
 from __future__ import annotations
 
@@ -18,18 +18,29 @@ class Aftermath:
         output: where it is shown.
         file: the trace's, or None.
         places: of all ranks.
+        chart: what is drawn of its record, or None.
     """
 
-    def __init__(self, order: Run, output: CellOutput, file: Path | None, places: Sequence[RankPlacement]) -> None:
+    def __init__(
+        self,
+        order: Run,
+        output: CellOutput,
+        file: Path | None,
+        places: Sequence[RankPlacement],
+        chart: str | None = None,
+    ) -> None:
         self._order = order
         self._output = output
         self._file = file
         self._places = list(places)
+        self._chart = chart
 
     def __call__(self, answers: Mapping[int, Done]) -> None:
         """Use what the ranks reported at their end."""
         if self._order.draw:
             self._show(answers)
+        if self._chart is not None:
+            self._show_chart(self._chart, answers)
         if self._file is not None:
             self._save(self._file, answers)
 
@@ -48,6 +59,15 @@ class Aftermath:
             self._output.append(Picture(plan).bundle)
         if rest:
             self._output.say(rest + "\n")
+
+    def _show_chart(self, kind: str, answers: Mapping[int, Done]) -> None:
+        from ...charts import from_record
+
+        made = from_record.chart(kind, answers)
+        if isinstance(made, str):
+            self._output.say(made + "\n")
+        else:
+            self._output.append(made.bundle)
 
     def _save(self, file: Path, answers: Mapping[int, Done]) -> None:
         from ...analysis import perfetto

@@ -6,16 +6,15 @@ goes there and comes back is plain data.
 
 from __future__ import annotations
 
-import importlib
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 from ... import rank_spec as rank_specs
-from ...errors import CellError, LessonError
+from ...by_name import ByName, values
+from ...errors import CellError
 from ...protocol import CallRecord
 from ...sentences import wrapped
 from ...short_repr import amount
@@ -144,31 +143,8 @@ class OnRanks:
     def _call(
         self, function: str, *args: Any, ranks: list[int] | None = None, quiet: bool
     ) -> tuple[list[Any], list[list[CallRecord]]]:
-        answers, calls = self._world.trial(_OfRanks(function), args, ranks, TIME, quiet=quiet)
-        for _, why in answers:
-            if why:
-                raise LessonError(why)
-        return [value for value, _ in answers], calls
-
-
-class _OfRanks:
-    """A function of `nbcomm.lessons`: pickled, it is that function, which this process never imports."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self.__name__ = name
-
-    def __reduce__(self) -> tuple[Callable[..., Any], tuple[str]]:
-        return _of_ranks, (self._name,)
-
-    def __call__(self, *args: Any) -> Any:
-        raise NotImplementedError
-
-
-def _of_ranks(name: str) -> Callable[..., Any]:
-    module, _, function = name.partition(".")
-    answered = importlib.import_module("nbcomm.lessons.trial").answered
-    return partial(answered, getattr(importlib.import_module(f"nbcomm.lessons.{module}"), function))
+        answers, calls = self._world.trial(ByName(f"nbcomm.lessons.{function}"), args, ranks, TIME, quiet=quiet)
+        return values(answers), calls
 
 
 def check_function(ranks: OnRanks, about: About) -> Outcome:

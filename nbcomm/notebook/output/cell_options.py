@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+CHARTS = ("step", "pipeline", "bytes")
+"""What can be drawn of a cell's record, beside its collectives."""
+
 
 @dataclass(frozen=True)
 class CellOptions:
@@ -14,6 +17,7 @@ class CellOptions:
         by_rank: show all of the lowest rank's output, then the next one's, and so on.
         quiet: show nothing; failures are raised all the same.
         draw: show a picture of each collective that the cell made, with the ranks' values before and after.
+        chart: show a chart of the cell's record, one of `CHARTS`.
         trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
     """
 
@@ -21,4 +25,5 @@ class CellOptions:
     by_rank: bool = False
     quiet: bool = False
     draw: bool = False
+    chart: str | None = None
     trace: str | None = None

@@ -12,7 +12,7 @@ from concurrent import futures
 from typing import TYPE_CHECKING, Any
 
 from ... import rank_spec as rank_specs
-from ...errors import RankDiedError, StateError
+from ...errors import RankDiedError, SpecError, StateError
 from ...panel.words import took
 from ...protocol import CallRecord, Run, rank_lists
 from ..cluster.pending import UNSENT
@@ -20,7 +20,7 @@ from ..display.area import current_area
 from ..execution.after_cell import Aftermath
 from ..execution.introspection import PATIENCE, Answer, Introspections
 from ..execution.transfers import Transfers
-from ..output.cell_options import CellOptions
+from ..output.cell_options import CHARTS, CellOptions
 from ..output.cell_output import CellOutput
 from ..output.failures import healing
 from ..variables.queries import VariableQueries
@@ -30,6 +30,8 @@ from .cell_log import CellLog
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from ...charts.chart import Chart
+    from ...charts.grid import Grid
     from ...launch.link import Link
     from ...world_dir import WorldDir
     from ..cluster.rank_table import RankTable
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
     from ..execution.dispatcher import Dispatcher
     from ..lessons.checking import Outcome
     from ..lessons.lessons import Lessons
+    from ..measures.bench import Bench
     from ..output.last_cell import CellRun
     from ..variables.comparison import Comparison
     from ..variables.table import Variable
@@ -97,7 +100,7 @@ class Commands:
             ranks: a SPEC such as ``"0-2"``, or ranks; all by default.
             number: the cell's number on the ranks, in tracebacks and history; counted by default.
             above: how many lines stand above the code where a reader sees it: lines of it are counted from there.
-            **options: ``fold``, ``by_rank``, ``quiet``, ``draw`` and ``trace``: see `CellOptions`.
+            **options: ``fold``, ``by_rank``, ``quiet``, ``draw``, ``chart`` and ``trace``: see `CellOptions`.
 
         Raises:
             CellError: it failed on some rank.
@@ -152,6 +155,7 @@ class Commands:
     ) -> None:
         chosen = self._choose(ranks, replacing=fresh)
         file = None if options.trace is None else _checked(options.trace)
+        _check_chart(options.chart)
         if fresh:  # after everything that can be refused
             self.heal(chosen)
             self._cell_log.replaced(chosen, len(self.ranks))
@@ -166,11 +170,13 @@ class Commands:
                 rank_lists.written(chosen),
                 number,
                 options.draw,
-                file is not None,
+                file is not None or options.chart is not None,
                 content,
                 above,
             )
-            self._executor.perform(order, output, Aftermath(order, output, file, self._rank_table.places))
+            self._executor.perform(
+                order, output, Aftermath(order, output, file, self._rank_table.places, options.chart)
+            )
 
     def replay(self) -> None:
         """Show again what the last cell has shown, with the errors that ended it.
@@ -356,6 +362,53 @@ class Commands:
         """
         return self._queries.diff(name, self._choose(ranks), atol)
 
+    def bench(self, op: str = "all_reduce", most: int = 16 << 20) -> Bench:
+        """Measure how long a collective takes at sizes from 1 KiB to ``most`` bytes, each four times the one before.
+
+        An interrupt ends it, and what was measured is shown.
+
+        Args:
+            op: its name: "all_reduce", "broadcast", …
+            most: the largest size, in bytes that each rank brings.
+
+        Returns:
+            The times, the cost of a call and of a byte that fits them, and the bandwidths by nccl-tests' definitions.
+
+        Raises:
+            SpecError: there is no such collective, or the world has one rank. Nothing was run.
+        """
+        from ..measures import bench
+
+        return bench.bench(self, op, most)
+
+    def bench_pairs(self) -> list[Grid]:
+        """Measure messages between each two ranks: the time of one of 1 KiB, and the speed of one of 1 MiB.
+
+        Raises:
+            SpecError: the world has one rank.
+        """
+        from ..measures import bench
+
+        return bench.pairs(self)
+
+    def chart(self, what: str, *names: str, epochs: int = 3) -> Chart:
+        """Draw values that the ranks hold.
+
+        Args:
+            what: "memory": the tensors of modules, optimizers and results, by what they are for; of all variables if
+                there are no names. "samples": which rank gets which sample of a sampler or data loader. "shards":
+                which rank holds which part of a DTensor, or of a module's parameters.
+            *names: variables of the ranks, or expressions such as ``model.fc.weight``.
+            epochs: of samples, how many epochs.
+
+        Raises:
+            SpecError: there is no such chart, or a name is missing. Nothing was run.
+            TransferError: a value is none that has such a chart.
+        """
+        from ..measures import drawing
+
+        return drawing.draw(self, what, names, epochs)
+
     def save(self, path: str, *, force: bool = False, everything: bool = False) -> str:
         """Write the cells that this session has run as a script, which gives the same results under torchrun.
 
@@ -427,6 +480,11 @@ def _checked(trace: str) -> Path:
     from ...analysis import perfetto
 
     return perfetto.check(trace)
+
+
+def _check_chart(chart: str | None) -> None:
+    if chart is not None and chart not in CHARTS:
+        raise SpecError(f"There is no chart {chart!r} of a cell's record. Choose {', '.join(CHARTS)}.")
 
 
 def _fresh(chosen: Sequence[int], size: int) -> str:

@@ -13,6 +13,7 @@ from typing import Any
 from ...durations import seconds
 from ...errors import SpecError
 from ..cluster.start_options import SCHEDULERS, StartOptions
+from ..output.cell_options import CHARTS
 from ..session.world_names import check_name
 from .examples import CELL, EXAMPLES, LINE
 from .parser import Parser, UsageError
@@ -109,6 +110,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     _add_fresh(run)
     run.add_argument("file", metavar="FILE", help="the script")
     run.add_argument("args", nargs=argparse.REMAINDER, metavar="ARGS", help="arguments of the script")
+    _add_charts(word)
     _add_lessons(word)
     word("help", "Show this help, or that of a subcommand, as in: %distributed help start.")
     return parser, made
@@ -213,6 +215,30 @@ def _duration(text: str) -> float:
 _NAMES = "names, or expressions such as model.fc.weight; what can be read as one expression, x - 1, is one"
 
 
+def _add_charts(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
+    bench = word("bench", "Measure a collective's time against its size, and what a call and a byte cost.")
+    bench.add_argument(
+        "op", nargs="?", default="all_reduce", metavar="OP", help="the collective, or pairs: messages between each two"
+    )
+    bench.add_argument("--max", type=_size, default=16 << 20, metavar="64M", help="largest size that each rank brings")
+    chart = word("chart", "Draw the memory, the samples or the shards that the ranks hold.")
+    chart.add_argument("what", choices=("memory", "samples", "shards"), help="what of them")
+    chart.add_argument("names", nargs="*", metavar="NAME", help=_NAMES)
+    chart.add_argument("--epochs", type=int, default=3, metavar="N", help="of samples: how many epochs")
+
+
+def _size(text: str) -> int:
+    """Read a number of bytes: "65536", "64K", "64M" or "1G", with or without "iB".
+
+    >>> _size("64K"), _size("1.5MiB")
+    (65536, 1572864)
+    """
+    found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*([KMG]?)(?:i?B)?", text, re.IGNORECASE)
+    if found is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no size; write for example 64K, 16M or 1G")
+    return int(float(found[1]) * 1024 ** " KMG".index(found[2].upper() or " "))
+
+
 def _add_lessons(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
     check = word("check", "Check what you wrote for a puzzle; without a name, show how far you are.")
     check.add_argument("puzzle", nargs="?", metavar="PUZZLE", help="its name, which is the function's")
@@ -283,6 +309,9 @@ def _add_cell_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--quiet", action="store_true", help="show no output; errors are still raised")
     parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
+    parser.add_argument(
+        "--chart", choices=CHARTS, help="draw where the time went, a pipeline's schedule, or bytes from rank to rank"
+    )
     parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
 
 

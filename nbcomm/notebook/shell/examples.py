@@ -106,6 +106,14 @@ EXAMPLES: dict[str, tuple[Example, ...]] = {
         Example(f"{LINE} run train.py", "on all ranks"),
         Example(f"{LINE} run -r 0-1 train.py --lr 0.1", "on two, with arguments"),
     ),
+    "bench": (
+        Example(f"{LINE} bench", "all_reduce up to 16 MiB"),
+        Example(f"{LINE} bench broadcast --max 64M", "another one, up to 64 MiB"),
+    ),
+    "chart": (
+        Example(f"{LINE} chart memory model optimizer", "memory, by what it is for"),
+        Example(f"{LINE} chart shards model", "who holds which part"),
+    ),
     "check": (
         Example(f"{LINE} check gather_all", "what you wrote for a puzzle"),
         Example(f"{LINE} check gather_all --hint", "its next hint"),

@@ -308,6 +308,17 @@ class DistributedMagics(Magics):
             return None
         return lessons.check(options.puzzle)
 
+    def _do_bench(self, options: argparse.Namespace) -> Any:
+        session = registry.current(options.world)
+        if options.op != "pairs":
+            return session.bench(options.op, options.max)
+        for table in session.bench_pairs():
+            display(table)
+        return None
+
+    def _do_chart(self, options: argparse.Namespace) -> Any:
+        return registry.current(options.world).chart(options.what, *options.names, epochs=options.epochs)
+
     def _do_predict(self, options: argparse.Namespace) -> None:
         print(
             wrapped(

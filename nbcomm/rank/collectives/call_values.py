@@ -101,7 +101,7 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
     """
     if name == "split_group":
         return _division(comm, asked.get("color"))
-    members = _members(comm, asked.get("group"))
+    members = members_in(comm, asked.get("group"))
     how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
     if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
         how["op"] = _op(asked.get("op", "sum"))
@@ -144,7 +144,8 @@ def _division(comm: Any, color: Any) -> Drawn:
     return drawn
 
 
-def _members(comm: Any, group: Any) -> Sequence[int]:
+def members_in(comm: Any, group: Any) -> Sequence[int]:
+    """Return the ranks that a call's ``group`` stands for; those of the world if it stands for none."""
     try:
         process_group = resolve(group)
         return range(comm.world_size) if process_group is None else members_of(process_group)

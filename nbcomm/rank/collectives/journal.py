@@ -24,7 +24,7 @@ from ...faults import Faults
 from ...protocol import CallRecord, rank_lists
 from ...short_repr import size_of
 from ..clock import clock
-from . import call_site, call_values
+from . import call_site, call_values, shares
 from .call_values import Drawn
 from .recorded_call import RecordedCall, Step, Turn
 
@@ -144,6 +144,8 @@ class Journal:
             if self.tracing:
                 brought = None if entry.kind == "recv" else given[0] if given else asked.get("data")
                 entry.nbytes = size_of(brought)
+                members = call_values.members_in(comm, asked.get("group"))
+                entry.gave = shares.of_call(entry.name, members, comm.rank, asked, entry.nbytes)
             if self.drawing and self._count < _DRAWN:
                 entry.drawn = call_values.of_call(entry.name, comm, asked)
         entry.began = clock.now()
@@ -220,6 +222,8 @@ class Journal:
         if self.tracing:
             with self._beside():
                 entry.nbytes = size_of(call_values.brought(entry.name, args))
+                rank = torch.distributed.get_rank()
+                entry.gave = shares.of_torch(entry.name, args, entry.log.members, rank, entry.nbytes)
         # What C++ waits for (DDP, functional collectives) ends where Python does not see it, and may soon hold the data
         # of another call. To read NCCL's result is to wait for it, which this thread must not.
         gloo = entry.log.is_gloos
@@ -316,4 +320,5 @@ def _told(entry: JournalEntry | RecordedCall, drawn: Drawn | None) -> CallRecord
         drawn.after if drawn is not None else None,
         entry.asked,
         entry.number,
+        entry.gave,
     )

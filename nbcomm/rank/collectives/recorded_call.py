@@ -108,6 +108,7 @@ class Step:
         place: file and line of the cell that made it; None where that is not known.
         first: its first call of torch in the group, by its number there; `last` likewise.
         anyone: its call, where that receives from any rank: who has sent is known later.
+        gave: bytes for each member, where that is asked for.
         watched: its end is noted when it comes, whoever waits for it.
         asked: since when somebody has waited for it; until then the rank did its own work.
     """
@@ -120,6 +121,7 @@ class Step:
     tag = nbytes = 0
     anyone: Any = None
     drawn: Any = None
+    gave: list[int] | None = None
     failed = watched = False
     asked = ended = 0.0
 

@@ -75,7 +75,7 @@ class FakeWorld:
         answer = self.answers.pop(0)
         if isinstance(answer, BaseException):
             raise answer
-        return [(each, "") for each in answer], self.calls
+        return [(each, None) for each in answer], self.calls
 
     def last_cell(self) -> tuple[str, str]:
         return self.cell

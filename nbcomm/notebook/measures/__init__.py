@@ -1,0 +1,1 @@
+"""What a user asks the ranks to measure, and the charts of it."""
