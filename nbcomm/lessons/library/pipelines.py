@@ -25,7 +25,7 @@ class Bubble(Prediction):
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Compute it, once the experiment has drawn its own."""
-        ranks, micro = len(variables["timeline"]), variables["micro"]
+        micro, ranks = variables["micro"], variables["world_size"]
         return (ranks - 1) / (micro + ranks - 1)
 
     def accepts(self, predicted: Any, shown: Any) -> bool:
