@@ -199,6 +199,32 @@ for handle in sent:
 return whole.chunk(ranks)[rank] if rank < ranks else None"""
 
 MUTANTS: dict[str, list[tuple[str, str]]] = {
+    "deal_out": [
+        ("return broadcast(numbers)[2 * rank : 2 * rank + 2]", "where 1 scatter is asked for"),
+        ("return scatter(numbers[:world_size] if rank == 0 else None)", "Wrong on ranks 0-3"),
+        ("return numbers[2 * rank : 2 * rank + 2]", "TypeError: 'NoneType' object is not subscriptable"),
+    ],
+    "sentence": [
+        ("return ' '.join(all_gather(word, mode='object'))", "Wrong on ranks 0,2-3"),
+        ("words = all_gather(word, mode='object')\nreturn ' '.join(words) if rank == 1 else None", "where 1 gather is"),
+        ("words = gather(word)\nreturn ' '.join(words) if rank == 1 else None", "It raised an error on rank 1"),
+    ],
+    "mean_of_all": [
+        ("return all_reduce(batch.mean().item(), 'mean')", "Wrong on ranks 0-3"),
+        ("return batch.mean().item()", "Wrong on"),
+    ],
+    "best_rank": [
+        ("return all_reduce(loss, 'min')", "Wrong on"),
+        ("return rank if loss == all_reduce(loss, 'min') else None", "Wrong on"),
+    ],
+    "row_numbers": [
+        ("begin = scan(rows)\nreturn begin, begin + rows - 1", "Wrong on ranks 0-3"),
+        ("begin = sum(all_gather(rows, mode='object')[:rank])\nreturn begin, begin + rows - 1", "where 1 scan is"),
+    ],
+    "sum_of_color": [
+        ("return all_reduce(number)", "Wrong on"),
+        ("return all_reduce(number, group=split_group(number % 2))", "Wrong on"),
+    ],
     "gather_all": [
         ("return [value] * world_size", "Wrong on ranks"),
         ("return [3, 'a', None, 4]", "Wrong on ranks 0-3"),

@@ -15,6 +15,7 @@ from ..lessons.answers import solved
 from .playing import played
 
 LESSONS = sorted((Path(__file__).parents[2] / "notebooks" / "lessons").glob("*.ipynb"))
+WITH_PUZZLES = [*LESSONS, LESSONS[0].parents[1] / "02_collectives.ipynb"]
 
 PREDICTED = {
     "samples_seen": "12",
@@ -68,13 +69,13 @@ def _solve(notebook: Any) -> None:
 
 
 def test_all_puzzles_are_in_the_lessons_in_their_order() -> None:
-    asked = [name for path in LESSONS for name in _names(nbformat.read(path, as_version=4))]
+    asked = [name for path in WITH_PUZZLES for name in _names(nbformat.read(path, as_version=4))]
     assert sorted(asked) == sorted(puzzle.name for _, puzzle in puzzles())
     order = "four_processes costs verdicts samples ddp zero tensor_parallel pipelines long_sequences checkpoints"
     assert [path.stem[3:] for path in LESSONS] == order.split()
 
 
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_PUZZLES, ids=lambda path: path.stem)
 def test_a_lesson_is_committed_without_outputs_and_without_answers(path: Path) -> None:
     notebook = nbformat.read(path, as_version=nbformat.NO_CONVERT)
     nbformat.validate(notebook)
@@ -89,7 +90,7 @@ def test_a_lesson_is_committed_without_outputs_and_without_answers(path: Path) -
 @pytest.mark.nightly
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("no_processes_left")
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_PUZZLES, ids=lambda path: path.stem)
 def test_a_lesson_that_nobody_has_solved_runs_and_says_what_to_do(
     path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -101,7 +102,7 @@ def test_a_lesson_that_nobody_has_solved_runs_and_says_what_to_do(
 
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("no_processes_left")
-@pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", WITH_PUZZLES, ids=lambda path: path.stem)
 def test_a_lesson_that_is_solved_says_so(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     notebook = nbformat.read(path, as_version=4)
     _solve(notebook)

@@ -1,4 +1,4 @@
-"""The puzzles of the lessons, one module for each lesson."""
+"""The puzzles of the lessons, one module for each lesson, and those of the notebook of collectives."""
 
 LESSONS = (
     "four_processes",
@@ -11,4 +11,5 @@ LESSONS = (
     "pipelines",
     "long_sequences",
     "checkpoints",
+    "collectives",
 )
