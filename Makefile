@@ -14,7 +14,7 @@ WORKERS ?= 4
 PYTHON ?= $(shell for p in python3.11 python3; do $$p -c '' 2>/dev/null && echo $$p && break; done)
 
 .DEFAULT_GOAL := help
-.PHONY: help quick demo test test-all test-torch test-lowest lint bench faults gpu gpu-carry soak mutants screenshots clean system-packages javascript-tools
+.PHONY: help quick demo test test-all test-torch test-lowest lint bench faults gpu gpu-carry soak mutants screenshots docs docs-links clean system-packages javascript-tools
 
 help:
 	@echo 'make quick   in about a minute: lint of what has changed, and every test that starts no process'
@@ -33,6 +33,8 @@ help:
 	@echo 'make mutants change the pure modules a little at a time: which changes does no test notice? Not a part of make test.'
 	@echo '             MODULE=nbcomm/rank_spec.py names one of them'
 	@echo 'make screenshots   take the pictures of docs/ anew, in a real browser'
+	@echo 'make docs    the site of docs/ and the other pages, in build/docs; a warning is an error, and make test builds it, too'
+	@echo 'make docs-links   do links to other sites lead somewhere? It asks them, and is not a part of make test'
 	@echo 'make clean   remove the environment, caches and builds'
 
 demo: $(VENV)/ready-to-run
@@ -124,6 +126,19 @@ screenshots: $(VENV)/ready-to-develop system-packages
 	$(SAY) 'Playing the notebooks for docs/notebooks.'
 	@$(BIN)/python docs/notebooks.py
 
+# Anew each time: Sphinx keeps quiet about a page that it has read before.
+SITE = $(BIN)/python -m sphinx --quiet --fresh-env --fail-on-warning -c docs -d build/docs-read
+
+docs: $(VENV)/ready-to-develop
+	$(SAY) 'Building the site of the pages.'
+	@rm -rf build/docs
+	@$(SITE) -b html . build/docs
+	@echo 'It begins with build/docs/index.html, and needs no server and no network.'
+
+docs-links: $(VENV)/ready-to-develop
+	$(SAY) 'Asking for each link of the pages that leads to another site.'
+	@$(SITE) -b linkcheck . build/docs-links
+
 clean:
 	$(SAY) 'Removing the environment, caches and builds.'
 	@rm -rf $(VENV) $(NODE_MODULES) build dist mutants .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
@@ -146,7 +161,7 @@ $(VENV)/ready-to-run: pyproject.toml constraints.txt | $(BIN)/python
 
 $(VENV)/ready-to-develop: pyproject.toml constraints.txt | $(BIN)/python
 	$(SAY) 'Installing nbcomm, what it needs, and the tools of development; the first time takes minutes.'
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[dev,docs]'
 	@touch $(VENV)/ready-to-run $@
 
 # biome and tsc lint and type-check the panel's JavaScript, and axe judges what it draws in the browser tests. A

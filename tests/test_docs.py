@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import inspect
 import os
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from IPython.core.inputtransformer2 import TransformerManager
 
 import nbcomm
 from nbcomm import cli
@@ -26,6 +28,8 @@ DOCS = Path(__file__).parents[1] / "docs"
 PAGES = sorted((DOCS / "collectives").glob("[a-z]*.md"))
 EXECUTED = [DOCS / "variables.md", *PAGES, DOCS / "widgets.md"]
 EXAMPLE = re.compile(r"```python\n((?:(?!```).)*)```\n\n```text\n((?:(?!```).)*)```\n", re.DOTALL)
+BLOCK = re.compile(r"^ *```python\n(.*?)^ *```$", re.MULTILINE | re.DOTALL)
+SIGNATURE = re.compile(r"^(?:with |@)?[\w.]+\((.*)\)(?:: \.\.\.|\s+#.*)?$", re.MULTILINE)
 ROOT = DOCS.parent
 README = ROOT / "README.md"
 REFERENCE = DOCS / "reference.md"
@@ -74,7 +78,7 @@ def test_every_name_has_its_true_signature_on_a_page() -> None:
     written: dict[str, str] = {}
     for page in PAGES:
         first = page.read_text().split("```python\n")[1].split("```")[0]
-        for name, arguments in re.findall(r"(?:with |@)?(?:nbcomm\.)?(\w+)\((.*?)\)(?=:? …|\s|$)", first):
+        for name, arguments in re.findall(r"(?:with |@)?(?:nbcomm\.)?(\w+)\((.*?)\)(?=:|\s|$)", first):
             written.setdefault(name, arguments)
     functions = {name: getattr(Communicator, name) for name in METHODS} | {"spawn": nbcomm.spawn}
     assert set(functions) <= set(written)
@@ -83,6 +87,20 @@ def test_every_name_has_its_true_signature_on_a_page() -> None:
         plain = [p.replace(annotation=inspect.Parameter.empty) for p in parameters]
         true = str(inspect.Signature(plain)).strip("()").replace("'", '"')
         assert written[name].replace("'", '"') == true, name
+
+
+@pytest.mark.parametrize("page", [*sorted(DOCS.rglob("*.md")), *sorted(ROOT.glob("*.md"))], ids=lambda page: page.stem)
+def test_every_block_of_python_is_python(page: Path) -> None:
+    """Those of which a page shows the output are run, too, by the tests above and below."""
+    for number, block in enumerate(BLOCK.findall(page.read_text())):
+        signatures = page in PAGES and number == 0 and not block.startswith("%")
+        code = (
+            SIGNATURE.sub(r"def _(\1): ...", block)
+            if signatures
+            else re.sub(r"\A%%(?:distributed|local).*\n", "", block)
+        )
+        cell = TransformerManager().transform_cell(code)
+        compile(cell, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 
 
 def anchors(page: Path) -> set[str]:

@@ -410,7 +410,7 @@ class Session(Commands):
 
     @property
     def client(self) -> Any:
-        """The `Client` of ipyparallel for the same engines; engine id = rank."""
+        """The ``Client`` of ipyparallel for the same engines; engine id = rank."""
         self._check_running()
         with telling_of_room():
             return self._processes.client
