@@ -30,7 +30,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 # Pages stay where they are, so that a link works here as it does on GitHub. Sphinx is given the whole checkout, and
 # these of it.
 root_doc = "docs/index"
-include_patterns = ["*.md", "docs/**.md", "docs/notebooks/*.ipynb", "notebooks/lessons/*.ipynb", "tests/README.md"]
+include_patterns = ["*.md", "docs/**.md", "docs/notebooks/**.ipynb", "tests/README.md"]
 exclude_patterns = [".*", "build", "dist", "mutants", "node_modules"]
 
 # Notebooks are shown as they are saved.

@@ -28,8 +28,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [
     *ROOT.glob("*.md"),
     *(ROOT / "docs").rglob("*.md"),
-    *(ROOT / "docs" / "notebooks").glob("*.ipynb"),
-    *(ROOT / "notebooks" / "lessons").glob("*.ipynb"),
+    *(ROOT / "docs" / "notebooks").rglob("*.ipynb"),
 ]
 LOADED = {"href": ("link",), "src": (), "srcset": (), "data": (), "poster": ()}
 """Attributes that let a browser load something, each with the elements in which it does: by default in all."""

@@ -17,7 +17,7 @@ class CellOptions:
         by_rank: show all of the lowest rank's output, then the next one's, and so on.
         quiet: show nothing; failures are raised all the same.
         draw: show a picture of each collective that the cell made, with the ranks' values before and after.
-        chart: show a chart of the cell's record, one of `CHARTS`.
+        chart: show a chart of the cell's record: "step", "pipeline" or "bytes".
         trace: write a trace to this file, for https://ui.perfetto.dev: when each rank did what.
     """
 
