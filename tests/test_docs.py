@@ -124,10 +124,15 @@ def test_links_lead_somewhere() -> None:
 # ── the README and the reference ────────────────────────────────────────────────────────────────────
 
 
+def test_the_readme_is_short() -> None:
+    assert len(README.read_text().splitlines()) < 150
+
+
 @pytest.mark.world
 def test_the_readmes_cells_show_what_it_says(notebook: Notebook) -> None:
-    first, hang = EXAMPLE.findall(README.read_text())
+    first, wrong, hang = EXAMPLE.findall(README.read_text())
     assert notebook.run(first[0]).text == first[1]
+    assert transcript(notebook.run(wrong[0])).strip() == wrong[1].strip()
     told = " ".join(notebook.run(hang[0], fails=True).error_text.split())
     before, who, behind = " ".join(hang[1].split()).partition("ranks 0,2-3 wait in it")
     assert who
