@@ -131,3 +131,9 @@ def test_a_function_that_does_not_end_is_interrupted(notebook: Notebook, body: s
     notebook.run(cell("gather_all", "value", body))
     assert "It did not end within 1.5 s, and was interrupted." in _check(notebook, "gather_all")
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
+
+
+def test_a_function_that_asks_for_input_is_no_reason_to_wait_for_somebody(notebook: Notebook) -> None:
+    notebook.run("%%distributed\ndef gather_all(value):\n    return input('Which one? ')")
+    said = _check(notebook, "gather_all").flat
+    assert "It raised an error on ranks 0-3. EOFError: Nobody is asked for input here" in said

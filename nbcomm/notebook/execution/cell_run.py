@@ -157,10 +157,10 @@ class CellExecutor:
         with run.ending():
             self._conduct(request, output, interrupts, send, aftermath, number or 0)
 
-    def begin(self, request: PendingRequest, output: CellOutput, number: int = 0) -> None:
-        """Prepare for messages about a request."""
+    def begin(self, request: PendingRequest, output: CellOutput, number: int = 0, *, asks: bool = True) -> None:
+        """Prepare for messages about a request, which may ask for input or not."""
         self.collective_log.begin(number, request.ranks)
-        self._dispatcher.input_requests.begin(request.id)
+        self._dispatcher.input_requests.begin(request.id, asks=asks)
         self.cell = request, output
         output.widgets = self._widgets
         self._outputs.add(request.id, output)
@@ -177,7 +177,7 @@ class CellExecutor:
     ) -> None:
         failures: dict[int, Failure] = {}
         try:
-            self.begin(request, output, number)
+            self.begin(request, output, number, asks=not interrupts.limited)
             send()
             self._dispatcher.wait(
                 request, interrupts, partial(self._dispatcher.input_requests.tick, request, output, interrupts)

@@ -80,6 +80,7 @@ class InputPrompts:
         self._faults = Faults()
         self._lock = threading.Lock()
         self._run: int | None = None
+        self._asks = True
         self._open: dict[tuple[int, int], _OpenRequest] = {}
         self._counts: dict[int, int] = {}
         self._answered: dict[tuple[int, int], tuple[InputReply, int]] = {}  # and the last status question by then
@@ -90,10 +91,15 @@ class InputPrompts:
 
     # ── what arrives, on other threads ──────────────────────────────────────────────────────────────
 
-    def begin(self, run: int) -> None:
-        """Collect the input requests of a cell that begins."""
+    def begin(self, run: int, *, asks: bool = True) -> None:
+        """Collect the input requests of a cell that begins.
+
+        Args:
+            run: the cell's request.
+            asks: whether the person is asked. What has a time limit must not wait for a person: it gets an EOFError.
+        """
         with self._lock:
-            self._run, self._talking = run, None
+            self._run, self._asks, self._talking = run, asks, None
             for known in (self._open, self._counts, self._answered, self._unheard):
                 known.clear()
 
@@ -109,6 +115,9 @@ class InputPrompts:
         with self._lock:
             if isinstance(message, InputCancelled):
                 self._open.pop(key, None)
+            elif message.run == self._run and not self._asks:
+                text = "Nobody is asked for input here: this code is called with a time limit, as by a check."
+                self._link.send([rank], InputReply(message.run, message.number, text, "EOFError"))
             elif message.run == self._run and key not in self._open:  # a rank that is connected again asks again
                 place = self._counts[rank] = self._counts.get(rank, 0) + 1
                 self._open[key] = _OpenRequest(rank, message, place, self._clock(), self._rank_table.question)

@@ -56,6 +56,11 @@ class InterruptCounter:
             _signal.signal(_SIGINT, self._before)
 
     @property
+    def limited(self) -> bool:
+        """Whether there is a limit."""
+        return self._deadline < math.inf
+
+    @property
     def pressed(self) -> bool:
         """Whether there was a press."""
         if not self._count and time.monotonic() > self._deadline:
