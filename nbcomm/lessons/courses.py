@@ -8,7 +8,7 @@ import types
 from typing import Any
 
 from ..errors import LessonError
-from .puzzle import FunctionPuzzle, Puzzle
+from .puzzle import FunctionPuzzle, Prediction, Puzzle
 
 Course = tuple[str, str] | None
 """The file with a teacher's own puzzles, and its text; None for those of nbcomm."""
@@ -52,6 +52,7 @@ def describe(course: Course = None, name: str | None = None) -> list[dict[str, A
             "hints": list(puzzle.hints),
             "trials": puzzle.trials if issubclass(puzzle, FunctionPuzzle) else 0,
             "solved": issubclass(puzzle, FunctionPuzzle) and bool(puzzle.solution),
+            "number": issubclass(puzzle, Prediction) and puzzle.number,
         }
         for lesson, puzzle in chosen
     ]

@@ -220,10 +220,12 @@ class Prediction(Puzzle):
 
     Attributes:
         because: what is shown after the comparison.
+        number: whether a number is asked for; nothing else is then taken for a prediction.
     """
 
     kind = "prediction"
     because: ClassVar[str] = ""
+    number: ClassVar[bool] = False
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return what the run has shown.

@@ -22,6 +22,7 @@ class StepsLost(Prediction):
     """Every 10 steps a checkpoint is written, the last one after step 20; a rank dies in step 28. How many are lost?"""
 
     name = "steps_lost"
+    number = True
     because = "What came after the last checkpoint is done again; the other ranks' variables are as they were."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

@@ -23,6 +23,7 @@ class DdpCalls(Prediction):
     """A model has 28 parameters. How many all_reduce does DDP call in one backward?"""
 
     name = "ddp_calls"
+    number = True
     because = "DDP puts gradients together in buckets of up to 25 MB, and calls one all_reduce for each bucket."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

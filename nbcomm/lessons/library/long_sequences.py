@@ -19,6 +19,7 @@ class TimesSmaller(Prediction):
     """Attention has a score for each pair of tokens. In a ring of 4 ranks, how many times fewer has a rank at once?"""
 
     name = "times_smaller"
+    number = True
     because = "A rank has a quarter of the queries, and at each step a quarter of the keys: a sixteenth of the pairs."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

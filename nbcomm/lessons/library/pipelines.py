@@ -21,6 +21,7 @@ class Bubble(Prediction):
     """In a pipeline of 4 ranks with 4 micro-batches, all steps take as long. Which share of the time is a rank idle?"""
 
     name = "bubble"
+    number = True
     because = "(p-1) / (m+p-1), with p ranks and m micro-batches: 3/7. More micro-batches make it smaller."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

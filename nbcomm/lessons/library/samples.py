@@ -23,6 +23,7 @@ class SamplesSeen(Prediction):
     """DistributedSampler deals range(10) out to four ranks. How many samples do they see in one epoch, altogether?"""
 
     name = "samples_seen"
+    number = True
     because = "Ten is no multiple of four. So that all ranks have as many, two samples are seen twice."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

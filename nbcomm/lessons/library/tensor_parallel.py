@@ -19,6 +19,7 @@ class CallsOfAnMlp(Prediction):
     """An MLP has its first matrix in columns on four ranks, its second in rows. How many all_reduce has a forward?"""
 
     name = "calls_of_an_mlp"
+    number = True
     because = "The hidden units are independent of each other: only the second product adds up over ranks."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

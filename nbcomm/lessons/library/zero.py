@@ -24,6 +24,7 @@ class AdamTimesWeights(Prediction):
     """After a step of Adam: how many times as many bytes as the weights does its state have?"""
 
     name = "adam_times_weights"
+    number = True
     because = "Adam keeps two numbers for each weight, of the weight's own size: a mean of gradients, and of squares."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

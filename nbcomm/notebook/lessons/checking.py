@@ -95,6 +95,7 @@ class About(NamedTuple):
         hints: shown one at a time.
         trials: how many inputs a function is tried on.
         solved: whether a solution is known.
+        number: whether a prediction is to be a number.
     """
 
     name: str
@@ -105,6 +106,7 @@ class About(NamedTuple):
     hints: list[str]
     trials: int
     solved: bool
+    number: bool
 
 
 class OnRanks:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import ast
+import operator
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +81,11 @@ class Lessons:
             return (
                 f"You predicted {before}, and a prediction stays. Run the experiment, then: %distributed check {name}"
             )
+        if about.number and not _is_number(_value(typed)):
+            return (
+                f"{typed} is no number, and was not taken. Type one, such as 2, 0.5, 3/7 or 1e6: "
+                f"%distributed predict {name} VALUE"
+            )
         late = "missing" not in self._ranks.one("compare_prediction", name, None, *self._world.last_cell())
         trouble = self._note(name, predicted=typed, **({"late": True} if late else {}))
         after = " The experiment has run already: predict the next one before it." * late
@@ -138,10 +146,48 @@ def _told(about: About, done: Done) -> str:
 
 
 def _value(typed: str) -> Any:
+    """Return the literal that was typed, or the number that a sum, a fraction or a percentage is; else the text."""
     try:
-        return ast.literal_eval(typed)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        percent = typed.rstrip().removesuffix("%")
+        tree = ast.parse(percent.strip(), mode="eval").body
+        if percent != typed.rstrip():
+            return _number(tree) / 100
+        with suppress(ValueError):
+            return ast.literal_eval(tree)
+        return _number(tree)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, ArithmeticError):
         return typed
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _number(tree: ast.expr) -> float:
+    """Return what a calculation with numbers amounts to.
+
+    Raises:
+        ValueError: there is something else in it.
+        ArithmeticError: it has no result.
+    """
+    match tree:
+        case ast.Constant(value=value) if _is_number(value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return float(_number(left)) ** _number(right)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_number(left), _number(right))
+    raise ValueError
 
 
 def _course_in(file: str) -> Course:
