@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import types
@@ -28,7 +29,8 @@ def find(name: str, course: Course = None) -> type[Puzzle]:
     known = {puzzle.name: puzzle for _, puzzle in puzzles(course)}
     if name not in known:
         where = f"{course[0]} has" if course is not None else "There are"
-        raise LessonError(f"There is no puzzle {name!r}. {where} {', '.join(known) or 'none'}.")
+        near = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, 1))
+        raise LessonError(f"There is no puzzle {name!r}.{near} {where} {', '.join(known) or 'none'}.")
     return known[name]
 
 
