@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
 import operator
+import re
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from IPython.core.getipython import get_ipython
 
 from ...errors import LessonError
 from .checking import (
@@ -52,10 +56,13 @@ class Lessons:
         else:
             predicted = self._done(name).predicted
             outcome = check_prediction(self._ranks, about, predicted, _value(predicted or ""), self._world.last_cell())
+        own = "" if outcome.right or about.kind != "function" else _defined_here(name)
+        if own and outcome.mistake == NOT_YET:
+            return Outcome(name, outcome.right, f"{outcome.said}\n{own}", outcome.mistake)
         if outcome.mistake == NOT_YET or (about.kind == "prediction" and self._done(name).tries):
             return outcome  # nothing was tried; and a prediction is compared as often as one likes, and counts once
         trouble = self._note(name, right=outcome.right, **({"mistake": outcome.mistake} if outcome.mistake else {}))
-        said = "\n".join(filter(None, (outcome.said, trouble, self._offered(about, outcome))))
+        said = "\n".join(filter(None, (outcome.said, own, trouble, self._offered(about, outcome))))
         return Outcome(name, outcome.right, said, outcome.mistake)
 
     def hint(self, name: str) -> str:
@@ -126,6 +133,18 @@ class Lessons:
         return f"A hint: %distributed check {about.name} --hint"
 
 
+def _defined_here(name: str) -> str:
+    """Say so if a function was defined last in a cell that ran in the notebook's own process."""
+    shell = get_ipython()
+    if shell is None or not callable(shell.user_ns.get(name)):
+        return ""
+    cells = reversed(shell.user_ns.get("In", ()))  # as they were run: a magic is a call there, in one line
+    last = next((cell for cell in cells if f"def {name}(" in cell), "")
+    if not re.search(rf"(?m)^def {name}\(", last):
+        return ""
+    return f"The notebook itself has a {name}, which no rank can see: write %%distributed above it, and run it again."
+
+
 def _mark(about: About, done: Done) -> str:
     if done.solved:
         return "✓"
@@ -179,12 +198,12 @@ def _number(tree: ast.expr) -> float:
         ArithmeticError: it has no result.
     """
     match tree:
-        case ast.Constant(value=value) if _is_number(value):
+        case ast.Constant(value=int() | float() as value) if _is_number(value):
             return value
         case ast.UnaryOp(op=ast.USub(), operand=operand):
             return -_number(operand)
         case ast.BinOp(left=left, op=ast.Pow(), right=right):
-            return float(_number(left)) ** _number(right)
+            return math.pow(_number(left), _number(right))
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return _OPERATORS[type(op)](_number(left), _number(right))
     raise ValueError
