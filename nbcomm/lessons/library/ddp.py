@@ -9,14 +9,17 @@ from typing import Any
 import torch
 
 from .. import solutions
-from ..compare import ANYTHING
-from ..puzzle import Cell, Prediction, Trial
+from ..compare import ANYTHING, Parts
+from ..puzzle import Cell, Prediction, Trial, usable_function
 from ..tiny import sums
-from ..training import TrainingPuzzle, small_model, weights_of
+from ..training import TrainingPuzzle, gradients_of, small_model, weights_of
 
 _SOLUTION = solutions.text("ddp")
 
 _STEPS, _RATE, _MICRO = 5, 0.1, 4
+
+_LATE_STEPS, _LATE = (1, 2), 0.2
+"""In these steps, the last rank begins its backward so many seconds late: who waits in backward waits for it."""
 
 
 class DdpCalls(Prediction):
@@ -31,10 +34,6 @@ class DdpCalls(Prediction):
         return variables["buckets"]
 
 
-def _gradients(model: torch.nn.Module) -> list[torch.Tensor | None]:
-    return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
-
-
 def _descend(model: torch.nn.Module) -> None:
     with torch.no_grad():
         for parameter in model.parameters():
@@ -44,7 +43,7 @@ def _descend(model: torch.nn.Module) -> None:
 
 
 class AverageWhileBackward(TrainingPuzzle):
-    """Average each gradient over all ranks, and begin while backward still computes others.
+    """Average each gradient over all ranks; begin while backward still computes others, and let it go on meanwhile.
 
     The function gets a model, before its first backward, and returns another function, which is called after each
     backward: when it returns, all gradients are averages.
@@ -64,16 +63,18 @@ class AverageWhileBackward(TrainingPuzzle):
         """Train some steps; return the weights, and when each backward began and ended."""
         seed, own = given
         model = small_model(seed)
-        finish = function(model)
+        finish = usable_function(function(model))
         backwards = []
         for step in range(_STEPS):
             loss = model(sums(2, own + step))
+            if step in _LATE_STEPS and torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
+                time.sleep(_LATE)
             began = time.time()
             loss.backward()
             backwards.append((began, time.time()))
             finish()
             _descend(model)
-        return weights_of(model), backwards
+        return Parts(**weights_of(model), backwards=backwards)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Train one model on all ranks' sums."""
@@ -81,13 +82,23 @@ class AverageWhileBackward(TrainingPuzzle):
         for step in range(_STEPS):
             model(torch.cat([sums(2, own + step) for _, own in given])).backward()
             _descend(model)
-        return weights_of(model), ANYTHING
+        return Parts(**weights_of(model), backwards=ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
-        """Look whether a collective began before a backward ended: how soon a thread gets its turn is chance."""
-        for rank, (calls, (_, backwards)) in enumerate(zip(trial.calls, trial.results, strict=True)):
-            if not any(began <= call.began < ended for call in calls for began, ended in backwards):
+        """Look whether a collective began before a backward ended, and whether none waited for a late rank.
+
+        How soon a thread gets its turn is chance, so that only long waits count.
+        """
+        for rank, (calls, result) in enumerate(zip(trial.calls, trial.results, strict=True)):
+            if not any(began <= call.began < ended for call in calls for began, ended in result["backwards"]):
                 return f"all weights are right, but rank {rank} began no collective before a backward ended"
+        for rank, result in enumerate(trial.results[:-1]):
+            waited = min(ended - began for began, ended in (result["backwards"][step] for step in _LATE_STEPS))
+            if waited > 0.8 * _LATE:
+                return (
+                    f"all weights are right, but rank {rank} waits in backward for a rank that is late: begin a call "
+                    "there, and wait for it when backward has ended"
+                )
         return ""
 
 
@@ -111,13 +122,13 @@ class Accumulate(TrainingPuzzle):
         seed, own = given
         model = small_model(seed)
         function(model, [sums(2, own + number) for number in range(_MICRO)])
-        return _gradients(model)
+        return gradients_of(model)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Return those of one model, of all sums in one batch."""
         model = small_model(given[0][0])
         model(torch.cat([sums(2, own + number) for _, own in given for number in range(_MICRO)])).backward()
-        return _gradients(model)
+        return gradients_of(model)
 
     def complaint(self, trial: Trial) -> str:
         """Count the calls: no parameter twice."""
