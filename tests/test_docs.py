@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -101,6 +102,8 @@ def test_every_block_of_python_is_python(page: Path) -> None:
             if signatures
             else re.sub(r"\A%%(?:distributed|local).*\n", "", block)
         )
+        if re.search(r"^return\b", code, re.MULTILINE):  # the end of a function
+            code = f"def _():\n{textwrap.indent(code, '    ')}"
         cell = TransformerManager().transform_cell(code)
         compile(cell, page.name, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT, dont_inherit=True)
 

@@ -8,7 +8,9 @@ from typing import Any
 
 import torch
 
+from ..comm.transport.async_lanes import Handle
 from ..short_repr import shortened, sketch
+from .memory import PLAIN
 
 _NEAR = 1e-4
 """How far a sum may be off, by its size: ranks add in an order of their own."""
@@ -16,6 +18,10 @@ _NEAR = 1e-4
 _LONGEST = 120
 
 _ALL = "the result"
+
+
+class Parts(dict[str, Any]):
+    """What a puzzle compares, each part by the words in which a learner reads of it."""
 
 
 class _Anything:
@@ -48,6 +54,8 @@ def difference(got: Any, right: Any, near: float = _NEAR) -> str:
 def _difference(got: Any, right: Any, what: str, near: float) -> str:
     if right is ANYTHING:
         return ""
+    if isinstance(got, Handle):
+        return f"{what} is a handle of what was begun; its wait() returns the result"
     for kinds, compare in _KINDS:
         if isinstance(right, kinds):
             return compare(got, right, what, near)
@@ -59,7 +67,8 @@ def _mappings(got: Any, right: Mapping[Any, Any], what: str, near: float) -> str
         return _differs(got, right, what)
     if got.keys() != right.keys():
         return f"{what} has the keys {shown(list(got))}, where {shown(list(right))} are right"
-    return _first(((got[key], right[key], _item(what, f"item {key!r}")) for key in right), near)
+    named = isinstance(right, Parts)
+    return _first(((got[key], right[key], _item(what, key if named else f"item {key!r}")) for key in right), near)
 
 
 def _sequences(got: Any, right: Sequence[Any], what: str, near: float) -> str:
@@ -99,6 +108,9 @@ def _item(what: str, item: str) -> str:
 def _tensors(got: Any, right: torch.Tensor, what: str, near: float) -> str:
     if not isinstance(got, torch.Tensor):
         return _differs(got, right, what) if right.ndim else _numbers(got, right.item(), what, near)
+    if type(got) not in PLAIN:
+        makes = "; its full_tensor() is one" * hasattr(got, "full_tensor")
+        return f"{what} is a {type(got).__name__}, where a plain tensor is right{makes}"
     got = got.detach().cpu()
     if got.shape != right.shape:
         return f"{what} has the shape {tuple(got.shape)}, where {tuple(right.shape)} is right"
@@ -111,7 +123,7 @@ def _tensors(got: Any, right: torch.Tensor, what: str, near: float) -> str:
     if not wrong.any():
         return ""
     place = tuple(wrong.nonzero()[0].tolist())
-    at = what + (f"[{', '.join(map(str, place))}]" if place else "")
+    at = f"{'item ' if what == _ALL else what}[{', '.join(map(str, place))}]" if place else what
     return f"{at} is {got[place].item():.6g}, where {right[place].item():.6g} is right"
 
 

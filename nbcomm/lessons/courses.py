@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import sys
 import types
 from typing import Any
 
 from ..errors import LessonError
-from .puzzle import FunctionPuzzle, Puzzle
+from .puzzle import FunctionPuzzle, Prediction, Puzzle
 
 Course = tuple[str, str] | None
 """The file with a teacher's own puzzles, and its text; None for those of nbcomm."""
@@ -28,7 +29,8 @@ def find(name: str, course: Course = None) -> type[Puzzle]:
     known = {puzzle.name: puzzle for _, puzzle in puzzles(course)}
     if name not in known:
         where = f"{course[0]} has" if course is not None else "There are"
-        raise LessonError(f"There is no puzzle {name!r}. {where} {', '.join(known) or 'none'}.")
+        near = "".join(f" Did you mean {each}?" for each in difflib.get_close_matches(name, known, 1))
+        raise LessonError(f"There is no puzzle {name!r}.{near} {where} {', '.join(known) or 'none'}.")
     return known[name]
 
 
@@ -52,6 +54,7 @@ def describe(course: Course = None, name: str | None = None) -> list[dict[str, A
             "hints": list(puzzle.hints),
             "trials": puzzle.trials if issubclass(puzzle, FunctionPuzzle) else 0,
             "solved": issubclass(puzzle, FunctionPuzzle) and bool(puzzle.solution),
+            "number": issubclass(puzzle, Prediction) and puzzle.number,
         }
         for lesson, puzzle in chosen
     ]

@@ -7,7 +7,8 @@ from collections.abc import Iterable
 
 import torch
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+PLAIN = (torch.Tensor, torch.nn.Parameter)
+"""Kinds of tensors that have memory of their own; those of other kinds, such as a DTensor, consist of them."""
 
 
 def held_bytes(but: Iterable[torch.Tensor] = ()) -> int:
@@ -26,8 +27,7 @@ def held_bytes(but: Iterable[torch.Tensor] = ()) -> int:
     left_out = {tensor.untyped_storage().data_ptr() for tensor in but}
     found: dict[int, int] = {}
     for each in gc.get_objects():
-        # Those of other kinds, such as a DTensor, consist of plain ones.
-        if type(each) in _PLAIN and each.layout is torch.strided:
+        if type(each) in PLAIN and each.layout is torch.strided:
             storage = each.untyped_storage()
             if storage.data_ptr() not in left_out:
                 found[storage.data_ptr()] = storage.nbytes()

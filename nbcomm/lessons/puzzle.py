@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .compare import difference
+from .compare import difference, shown
 from .draw import Draw
 
 
@@ -121,6 +121,40 @@ class Cell:
         return sum(bool(line) and not line.startswith("#") for line in lines)
 
 
+class UnusableError(Exception):
+    """What a learner's function has returned cannot be used as the puzzle does; the message says why."""
+
+
+def usable_function(result: Any, what: str = "the result") -> Callable[..., Any]:
+    """Return a function that the learner's function has returned.
+
+    Args:
+        result: it.
+        what: what it is called, if it is only a part of the result.
+
+    Raises:
+        UnusableError: it is none.
+    """
+    if not callable(result):
+        raise UnusableError(f"{what} is {shown(result)}, where a function is right")
+    return result  # type: ignore[no-any-return]
+
+
+def usable_items(result: Any, *what: str) -> Sequence[Any]:
+    """Return a tuple that the learner's function has returned.
+
+    Args:
+        result: it.
+        what: what each item of it is.
+
+    Raises:
+        UnusableError: it is none, or has another length.
+    """
+    if not isinstance(result, (tuple, list)) or len(result) != len(what):
+        raise UnusableError(f"the result is {shown(result)}, where {', '.join(what[:-1])} and {what[-1]} are right")
+    return result
+
+
 class Puzzle:
     """What all puzzles have. Write one of `FunctionPuzzle`, `CellPuzzle` and `Prediction`.
 
@@ -176,6 +210,14 @@ class FunctionPuzzle(Puzzle):
         """
         raise NotImplementedError
 
+    def arguments(self, given: tuple[Any, ...]) -> str:
+        """Return what a learner reads of the arguments with which the function was called.
+
+        Args:
+            given: the arguments of a rank.
+        """
+        return ", ".join(map(shown, given))
+
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Call the learner's function; a puzzle may call it more than once, and return all results.
 
@@ -220,10 +262,12 @@ class Prediction(Puzzle):
 
     Attributes:
         because: what is shown after the comparison.
+        number: whether a number is asked for; nothing else is then taken for a prediction.
     """
 
     kind = "prediction"
     because: ClassVar[str] = ""
+    number: ClassVar[bool] = False
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return what the run has shown.

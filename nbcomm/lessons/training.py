@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from .compare import Parts
 from .draw import Draw
 from .puzzle import FunctionPuzzle
 from .tiny import TinyLM
@@ -18,6 +19,10 @@ class TrainingPuzzle(FunctionPuzzle):
         """Return both seeds."""
         return shared.number(0, 10**6), draw.number(0, 10**6)
 
+    def arguments(self, given: tuple[Any, ...]) -> str:
+        """Return the names of the arguments: they are made of the seeds, and too large to be read."""
+        return self.asks.partition("(")[2].rstrip(")")
+
 
 def small_model(seed: int, blocks: int = 2) -> TinyLM:
     """Return the same model for the same seed, without changing what anybody draws."""
@@ -26,6 +31,16 @@ def small_model(seed: int, blocks: int = 2) -> TinyLM:
         return TinyLM(blocks=blocks, width=16, heads=2)
 
 
-def weights_of(model: torch.nn.Module) -> list[torch.Tensor]:
-    """Return copies of a model's weights."""
-    return [parameter.detach().clone() for parameter in model.parameters()]
+def weights_of(model: torch.nn.Module) -> Parts:
+    """Return copies of a model's weights, by their names."""
+    return Parts({name: parameter.detach().clone() for name, parameter in model.named_parameters()})
+
+
+def gradients_of(model: torch.nn.Module) -> Parts:
+    """Return copies of the gradients of a model, by the names of its weights."""
+    return Parts(
+        {
+            f"{name}.grad": None if parameter.grad is None else parameter.grad.clone()
+            for name, parameter in model.named_parameters()
+        }
+    )

@@ -6,6 +6,7 @@ is plain data.
 
 from __future__ import annotations
 
+import re
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -21,7 +22,7 @@ from ..errors import CollectiveError, LessonError
 from .compare import difference, shown
 from .courses import Course, find
 from .draw import Draw
-from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial
+from .puzzle import Cell, CellPuzzle, Collective, FunctionPuzzle, Prediction, Puzzle, Trial, UnusableError
 
 _T = TypeVar("_T", bound=Puzzle)
 
@@ -50,16 +51,17 @@ def attempt(name: str, course: Course, seed: int) -> dict[str, Any]:
         mine = _given(puzzle, seed, rank, size)
     try:
         result = puzzle.call(function, mine)
-    except CollectiveError as error:
-        return {"raised": str(error), "kind": type(error).__name__}
+        unusable = ""
+    except UnusableError as error:
+        result, unusable = None, str(error)
     except Exception as error:  # noqa: BLE001 - it is the learner's
         return {"raised": _raised(error, function), "kind": type(error).__name__}
     with _of_the_teacher(name):
         # Drawn once more: the function may have changed what it was given.
         every = [_given(puzzle, seed, each, size) for each in range(size)]
-        wrong = difference(result, puzzle.right(every, rank))
+        wrong = unusable or difference(result, puzzle.right(every, rank))
         packed = cloudpickle.dumps(result) if puzzle.collects else b""  # the notebook cannot read tensors
-    return {"given": ", ".join(map(shown, every[rank])), "wrong": wrong, "result": packed}
+        return {"given": puzzle.arguments(every[rank]), "wrong": wrong, "result": packed}
 
 
 def solve(name: str, course: Course, seed: int) -> None:
@@ -158,7 +160,11 @@ def _of_the_teacher(name: str, but: type[Exception] = LessonError) -> Iterator[N
 
 def _raised(error: Exception, function: Callable[..., Any]) -> str:
     """Return what a function has raised, and in which of the learner's lines."""
+    collective = isinstance(error, CollectiveError)
+    said = str(error) if collective else f"{type(error).__name__}: {error}"
+    if collective and re.search(r"\bline \d", said):
+        return said
     file = getattr(getattr(function, "__code__", None), "co_filename", None)
     own = [frame for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     where = f"\n  in line {own[-1].lineno} of its cell: {own[-1].line}" if own else ""
-    return f"{type(error).__name__}: {error}{where}"
+    return f"{said}{where}"

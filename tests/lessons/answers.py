@@ -59,6 +59,13 @@ def finish():
         parameter.grad = all_reduce(parameter.grad, "mean")
 return finish"""
 
+_IN_THE_HOOK = """\
+def average(parameter):
+    parameter.grad = all_reduce(parameter.grad, "mean")
+for parameter in model.parameters():
+    parameter.register_post_accumulate_grad_hook(average)
+return lambda: None"""
+
 _SUMS = """\
 begun = []
 for parameter in model.parameters():
@@ -254,6 +261,8 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
          "It can never end"),
         ("return all_gather(value, mode='object')[rank - 1]", "called all_gather, where one message is enough"),
         ("return sendrecv(value, (rank - 1) % world_size, (rank + 1) % world_size)", "Wrong on ranks 0-3"),
+        ("isend(value, (rank + 1) % world_size)\nreturn irecv((rank - 1) % world_size)", "its wait() returns"),
+        ("return recv(rank - 1)", "src=-1 is not a rank of the group; choose one of 0-3.\n in line 3 of its cell:"),
     ],
     "my_share": [
         ("return list(range(length))[rank::world_size]", "have the same order"),
@@ -261,7 +270,8 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         (_PADDED, "is seen 2 times"),
         (_ALL_TO_ONE, "the shares have"),
         ("return [length + rank]", "there is no sample"),
-        ("return torch.arange(length)", "where a list of numbers is asked for"),
+        ("return torch.arange(length)", "returned the Tensor "),
+        ("return list(torch.arange(length))", "a list with a Tensor in it, where a list of numbers is"),
     ],
     "accuracy": [
         (_MEAN_OF_MEANS, "Wrong on ranks 0-3"),
@@ -270,10 +280,13 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     ],
     "average_while_backward": [
         (_AT_THE_END, "began no collective before a backward ended"),
-        ("return lambda: None", "Wrong on ranks 0-3"),
+        (_IN_THE_HOOK, "waits in backward for a rank that is late"),
+        ("return lambda: None", "For average_while_backward(model) on rank 0, embed.weight[0, 0] is "),
+        ("model.train()", "the result is None, where a function is right"),
         (_SUMS, "Wrong on ranks 0-3"),
     ],
     "accumulate": [
+        ("model.train()", "embed.weight.grad is None, where"),
         (_EACH_TIME, "collectives for"),
         ("for batch in batches:\n    model(batch).backward()", "Wrong on ranks 0-3"),
         ("(sum(map(model, batches)) / len(batches)).backward()", "Wrong on ranks 0-3"),
@@ -284,19 +297,22 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
         ("return torch.optim.Adam(model.parameters(), 0.01, eps=0.001).step", "Wrong on ranks"),
     ],
     "sharded_linear": [
+        ("return lambda x: x", "where a function and a parameter are right"),
         (_NOT_SHARDED, "called 1 reduce_scatter"),
         (_KEEPS_ALL, "called 1 all_gather and 1 reduce_scatter"),
-        (_SUMMED, "item 2"),
+        (_SUMMED, "the gradient of the parameter[0, 0] is"),
     ],
     "parallel_mlp": [
-        (_NOT_COPIED, "item 1"),
+        (_NOT_COPIED, "the gradient of x[0, 0] is"),
+        (_NOT_COPIED.replace("AddedUp.apply", "all_reduce"), "a collective's result is outside of autograd's graph"),
         (_WHOLE_MLP, "where 2 all_reduce is asked for"),
-        ("return 1", "TypeError"),
+        ("return 1", "the result is 1, where a function, a parameter and another parameter are right"),
     ],
     "mended_product": [
         ("return columns @ rows", "Wrong on ranks 0-3"),
         (_REPLICATED, "Wrong on ranks 0-3"),
         ("return sum(all_gather(columns @ rows))", "where 1 all_reduce is enough"),
+        (_REPLICATED.replace(".full_tensor()", ""), "is a DTensor, where a plain tensor is right; its full_tensor()"),
     ],
     "gpipe": [
         (_ONE_AFTER_ANOTHER, "nothing is in parallel"),
@@ -316,14 +332,19 @@ MUTANTS: dict[str, list[tuple[str, str]]] = {
     ],
     "dispatch": [
         (_NOT_BACK, "Wrong on"),
-        ("return expert(tokens)", "Wrong on"),
+        ("return expert(tokens)", ", expert) on rank"),
+        (
+            _NOT_BACK.replace(", minlength=world_size", ""),
+            "all_to_all needs a list or tuple of 4 items, one for each rank of the group, not a list of",
+        ),
         (_EVERYTHING_TO_ALL, "where 2 all_to_all are enough"),
     ],
     "checkpoint": [
-        (_CHECKPOINT.replace("torch.set_rng_state(kept['random'])", ""), "others 1 step after the restart"),
-        (_CHECKPOINT.replace("run.optimizer.load_state_dict(kept['optimizer'])", ""), "others 1 step after"),
-        (_CHECKPOINT.replace("run.order, run.position =", "run.order, _ ="), "others 1 step after"),
-        (_CHECKPOINT.replace("deepcopy(", "("), "weights are others"),
+        (_CHECKPOINT.replace("torch.set_rng_state(kept['random'])", ""), "step 1 after it draws other random numbers"),
+        (_CHECKPOINT.replace("run.optimizer.load_state_dict(kept['optimizer'])", ""), "optimizer has another state"),
+        (_CHECKPOINT.replace("run.order, run.position =", "run.order, _ ="), "step 1 after it reads other samples"),
+        (_CHECKPOINT.replace("deepcopy(", "("), "step 1 after it begins with other weights"),
+        ("torch.manual_seed(0)\n" + _CHECKPOINT, "a save changes the run that goes on"),
     ],
     "reshard": [
         (_GATHERED, "where only messages are asked for"),

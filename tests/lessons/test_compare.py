@@ -54,7 +54,7 @@ WRONG = [
     ([1], {"a": 2}, "the result is [1], where {a: 2} is right"),
     (ONE.reshape(2, 1), ONE, "the result has the shape (2, 1), where (2,) is right"),
     (ONE.double(), ONE, "the result has the dtype float64, where float32 is right"),
-    (ONE + torch.tensor([0.0, 1.0]), ONE, "the result[1] is 3, where 2 is right"),
+    (ONE + torch.tensor([0.0, 1.0]), ONE, "item [1] is 3, where 2 is right"),
     (torch.tensor(3), torch.tensor(4), "the result is 3, where 4 is right"),
     ([1.0, 2.0], ONE, "the result is the list [1 2], where the Tensor [1 2] is right"),
     (Odd(), "x", "where 'x' is right"),

@@ -57,8 +57,10 @@ def test_a_file_that_was_edited_is_loaded_again() -> None:
 
 
 def test_a_puzzle_that_does_not_exist_is_told_with_those_that_do() -> None:
-    with pytest.raises(LessonError, match=r"There is no puzzle 'thrice'\. mine\.py has how_many, twice\."):
-        find("thrice", ("mine.py", MINE))
+    with pytest.raises(LessonError, match=r"There is no puzzle 'three'\. mine\.py has how_many, twice\."):
+        find("three", ("mine.py", MINE))
+    with pytest.raises(LessonError, match=r"There is no puzzle 'gatherall'\. Did you mean gather_all\? There are "):
+        find("gatherall")
     with pytest.raises(LessonError, match=r"There are .*gather_all"):
         describe(None, "thrice")
 

@@ -85,6 +85,16 @@ def test_a_rank_that_ends_in_a_check_is_told_and_the_next_check_is_good(notebook
     assert _check(notebook, "gather_all").startswith("✓ gather_all")
 
 
+def test_a_function_of_the_notebook_itself_is_told_and_one_of_the_ranks_is_checked(notebook: Notebook) -> None:
+    own = "The notebook itself has a reshard, which no rank can see: write %%distributed above it, and run it again."
+    notebook.run("def reshard(rows, ranks):\n    return rows")
+    assert own in _check(notebook, "reshard")
+    notebook.run("%%distributed\ndef reshard(rows, ranks):\n    return rows")
+    assert "The notebook itself" not in _check(notebook, "reshard")
+    notebook.run(solved()["reshard"])
+    assert own in _check(notebook, "reshard")
+
+
 def test_an_outcome_is_a_value_as_nbgrader_and_otter_need_it(notebook: Notebook) -> None:
     notebook.run("%%distributed\ndef sum_all(tensor):\n    return tensor")
     failed = notebook.run("outcome = %distributed check sum_all\nassert outcome, outcome", fails=True)

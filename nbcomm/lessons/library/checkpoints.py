@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.nn import functional
@@ -17,11 +17,15 @@ from ..training import TrainingPuzzle, small_model, weights_of
 
 _SOLUTION = solutions.text("checkpoints")
 
+_STEPS = 3
+"""Before a save, and after it."""
+
 
 class StepsLost(Prediction):
     """Every 10 steps a checkpoint is written, the last one after step 20; a rank dies in step 28. How many are lost?"""
 
     name = "steps_lost"
+    number = True
     because = "What came after the last checkpoint is done again; the other ranks' variables are as they were."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -46,8 +50,9 @@ class Training:
         self.order = torch.randperm(16, generator=torch.Generator().manual_seed(own)).tolist()
         self.position = 0
 
-    def step(self) -> None:
-        """Train on the next two samples."""
+    def step(self) -> Step:
+        """Train on the next two samples; return what the step was."""
+        before = weights_of(self.model)
         chosen = self.order[self.position : self.position + 2]
         self.position += 2
         tokens = self._sums[chosen]
@@ -57,14 +62,46 @@ class Training:
         self.optimizer.zero_grad()
         (losses * keep).mean().backward()
         self.optimizer.step()
+        return Step(before, chosen, keep, weights_of(self.model))
+
+
+class Step(NamedTuple):
+    """One step of a training run.
+
+    Attributes:
+        before: the weights.
+        samples: which were read.
+        keep: what was drawn.
+        after: the weights.
+    """
+
+    before: Mapping[str, torch.Tensor]
+    samples: list[int]
+    keep: torch.Tensor
+    after: Mapping[str, torch.Tensor]
+
+    def is_another(self, other: Step) -> str:
+        """Return in words where another step differs, "" if it does not."""
+        if not _equal(self.before, other.before):
+            return "begins with other weights"
+        if self.samples != other.samples:
+            return "reads other samples"
+        if not torch.equal(self.keep, other.keep):
+            return "draws other random numbers"
+        return "" if _equal(self.after, other.after) else "takes another step: the optimizer has another state"
+
+
+def _equal(some: Mapping[str, torch.Tensor], others: Mapping[str, torch.Tensor]) -> bool:
+    return all(torch.equal(some[name], others[name]) for name in some)
 
 
 class Checkpoint(TrainingPuzzle):
     """Save a training run so that it goes on exactly as if nothing had happened, to the last bit.
 
-    The function is called with a run, and returns what is to be kept. Later it is called with a run that has just
-    begun, and with what was kept, and makes the one as the other was. A run has model, optimizer, order and position;
-    its steps draw from torch's random numbers.
+    Neither the run that was saved nor the one that is restarted may differ from one that never was. The function is
+    called with a run, and returns what is to be kept. Later it is called with a run that has just begun, and with what
+    was kept, and makes the one as the other was. A run has model, optimizer, order and position; its steps draw from
+    torch's random numbers.
     """
 
     asks = "checkpoint(run, kept=None)"
@@ -78,23 +115,18 @@ class Checkpoint(TrainingPuzzle):
     solution = _SOLUTION
 
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Go on twice from one point, once behind a restart; return after how many steps it is another run, or 0."""
+        """Go on from one point: without a save, behind one, and behind a restart; return where those two differ."""
         seed, own = given
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(own)
-            run = Training(seed, own)
-            for _ in range(3):
-                run.step()
+            undisturbed = _steps(_begun(seed, own))
+            run = _begun(seed, own)
             kept = function(run)
-            after = [_weights_after_a_step(run) for _ in range(3)]
+            behind = _steps(run)
             torch.manual_seed(own + 1)
             again = Training(seed, own + 1)
             again._sums = run._sums  # noqa: SLF001 - the data set is the same, the order is another one
             function(again, kept)
-            for number, weights in enumerate(after):
-                if not all(map(torch.equal, weights, _weights_after_a_step(again))):
-                    return number + 1
-        return 0
+            return [_difference(undisturbed, other) for other in (behind, _steps(again))]
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Return that `complaint` looks at it."""
@@ -102,15 +134,30 @@ class Checkpoint(TrainingPuzzle):
 
     def complaint(self, trial: Trial) -> str:
         """Say from where on it is another run."""
-        for rank, steps in enumerate(trial.results):
-            if steps:
-                return f"on rank {rank}, the weights are others {steps} step{'s' * (steps > 1)} after the restart"
+        for rank, (behind, again) in enumerate(trial.results):
+            if behind:
+                return f"on rank {rank}, a save changes the run that goes on: step {behind}"
+            if again:
+                return f"on rank {rank}, the run is restarted, and step {again}"
         return ""
 
 
-def _weights_after_a_step(run: Training) -> list[torch.Tensor]:
-    run.step()
-    return weights_of(run.model)
+def _begun(seed: int, own: int) -> Training:
+    """Return a run after some steps."""
+    torch.manual_seed(own)
+    run = Training(seed, own)
+    for _ in range(_STEPS):
+        run.step()
+    return run
+
+
+def _steps(run: Training) -> list[Step]:
+    return [run.step() for _ in range(_STEPS)]
+
+
+def _difference(steps: Sequence[Step], others: Sequence[Step]) -> str:
+    found = ((number, one.is_another(other)) for number, (one, other) in enumerate(zip(steps, others, strict=True), 1))
+    return next((f"{number} after it {how}" for number, how in found if how), "")
 
 
 class Reshard(FunctionPuzzle):

@@ -20,6 +20,7 @@ class TimesLonger(Prediction):
     """How many times as long does an all_reduce of 1 MB take as one of 1 KB? Within a factor of two is near enough."""
 
     name = "times_longer"
+    number = True
     because = "A small message costs its latency: a thousandth of the data takes far more of the time."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -35,6 +36,7 @@ class Crossover(Prediction):
     """From how many bytes on is a ring faster than a tree on 64 ranks, with your own alpha and beta?"""
 
     name = "crossover"
+    number = True
     because = (
         "The ring takes 2(N-1) steps of alpha, the tree 2 log2(N); the ring sends 2(N-1)/N of the data, the tree sends "
         "all of it 2 log2(N) times. They are equal where the steps that the tree saves are worth what it sends more."

@@ -9,29 +9,30 @@ from typing import Any
 import torch
 
 from .. import solutions
-from ..compare import ANYTHING
-from ..puzzle import Cell, Prediction, Trial
+from ..compare import ANYTHING, Parts
+from ..puzzle import Cell, Prediction, Trial, usable_function
 from ..tiny import sums
-from ..training import TrainingPuzzle, small_model, weights_of
+from ..training import TrainingPuzzle, gradients_of, small_model, weights_of
 
 _SOLUTION = solutions.text("ddp")
 
 _STEPS, _RATE, _MICRO = 5, 0.1, 4
+
+_SLOW_STEPS, _LATE, _PAUSE = (1, 2), 0.2, 0.1
+"""In these steps, the last rank begins its backward so many seconds late: who waits in backward waits for it. And all
+pause after backward, so that what was begun there has its turn, however busy the machine is."""
 
 
 class DdpCalls(Prediction):
     """A model has 28 parameters. How many all_reduce does DDP call in one backward?"""
 
     name = "ddp_calls"
+    number = True
     because = "DDP puts gradients together in buckets of up to 25 MB, and calls one all_reduce for each bucket."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return how many buckets were counted."""
         return variables["buckets"]
-
-
-def _gradients(model: torch.nn.Module) -> list[torch.Tensor | None]:
-    return [None if parameter.grad is None else parameter.grad.clone() for parameter in model.parameters()]
 
 
 def _descend(model: torch.nn.Module) -> None:
@@ -43,7 +44,7 @@ def _descend(model: torch.nn.Module) -> None:
 
 
 class AverageWhileBackward(TrainingPuzzle):
-    """Average each gradient over all ranks, and begin while backward still computes others.
+    """Average each gradient over all ranks; begin while backward still computes others, and let it go on meanwhile.
 
     The function gets a model, before its first backward, and returns another function, which is called after each
     backward: when it returns, all gradients are averages.
@@ -60,19 +61,24 @@ class AverageWhileBackward(TrainingPuzzle):
     solution = _SOLUTION
 
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Train some steps; return the weights, and when each backward began and ended."""
+        """Train some steps; return the weights, and when each backward began and ended, and when it was finished."""
         seed, own = given
         model = small_model(seed)
-        finish = function(model)
+        finish = usable_function(function(model))
         backwards = []
         for step in range(_STEPS):
             loss = model(sums(2, own + step))
+            if step in _SLOW_STEPS and torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
+                time.sleep(_LATE)
             began = time.time()
             loss.backward()
-            backwards.append((began, time.time()))
+            ended = time.time()
+            if step in _SLOW_STEPS:
+                time.sleep(_PAUSE)
+            backwards.append((began, ended, time.time()))
             finish()
             _descend(model)
-        return weights_of(model), backwards
+        return Parts(**weights_of(model), backwards=backwards)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Train one model on all ranks' sums."""
@@ -80,13 +86,24 @@ class AverageWhileBackward(TrainingPuzzle):
         for step in range(_STEPS):
             model(torch.cat([sums(2, own + step) for _, own in given])).backward()
             _descend(model)
-        return weights_of(model), ANYTHING
+        return Parts(**weights_of(model), backwards=ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
-        """Look whether a collective began before a backward ended: how soon a thread gets its turn is chance."""
-        for rank, (calls, (_, backwards)) in enumerate(zip(trial.calls, trial.results, strict=True)):
-            if not any(began <= call.began < ended for call in calls for began, ended in backwards):
+        """Look whether a collective began before backward was finished, and whether none waited for a late rank.
+
+        How soon a thread gets its turn is chance, so that only waits count that are longer than the other backwards.
+        """
+        for rank, (calls, result) in enumerate(zip(trial.calls, trial.results, strict=True)):
+            if not any(began <= call.began < finished for call in calls for began, _, finished in result["backwards"]):
                 return f"all weights are right, but rank {rank} began no collective before a backward ended"
+        for rank, result in enumerate(trial.results[:-1]):
+            taken = [ended - began for began, ended, _ in result["backwards"]]
+            usual = max(each for step, each in enumerate(taken) if step not in _SLOW_STEPS)
+            if min(taken[step] for step in _SLOW_STEPS) > max(0.8 * _LATE, usual + 0.5 * _LATE):
+                return (
+                    f"all weights are right, but rank {rank} waits in backward for a rank that is late: begin a call "
+                    "there, and wait for it when backward has ended"
+                )
         return ""
 
 
@@ -110,13 +127,13 @@ class Accumulate(TrainingPuzzle):
         seed, own = given
         model = small_model(seed)
         function(model, [sums(2, own + number) for number in range(_MICRO)])
-        return _gradients(model)
+        return gradients_of(model)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Return those of one model, of all sums in one batch."""
         model = small_model(given[0][0])
         model(torch.cat([sums(2, own + number) for _, own in given for number in range(_MICRO)])).backward()
-        return _gradients(model)
+        return gradients_of(model)
 
     def complaint(self, trial: Trial) -> str:
         """Count the calls: no parameter twice."""

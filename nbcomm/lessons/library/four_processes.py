@@ -18,6 +18,7 @@ class RanksWithSecret(Prediction):
     """Rank 0 alone runs secret = 7. How many of the four ranks have a variable secret afterwards?"""
 
     name = "ranks_with_secret"
+    number = True
     because = "Each rank is a process with variables of its own."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -29,6 +30,7 @@ class PartOfRank2(Prediction):
     """Each of four ranks passes [0, 1, 2, 3] to reduce_scatter. What does rank 2 get?"""
 
     name = "part_of_rank_2"
+    number = True
     because = "reduce_scatter adds up place by place, [0, 4, 8, 12], and rank 2 gets the part at place 2."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,6 +19,7 @@ class TimesSmaller(Prediction):
     """Attention has a score for each pair of tokens. In a ring of 4 ranks, how many times fewer has a rank at once?"""
 
     name = "times_smaller"
+    number = True
     because = "A rank has a quarter of the queries, and at each step a quarter of the keys: a sixteenth of the pairs."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -86,7 +87,7 @@ class Dispatch(FunctionPuzzle):
         """Return some tokens, or none, and an expert that no other rank has."""
         count, width = draw.number(0, 7), shared.number(1, 4)
         expert_of = torch.tensor([draw.number(0, size - 1) for _ in range(count)], dtype=torch.int64)
-        return draw.tensor(count, width), expert_of, _expert(shared.number(1, 9) + rank)
+        return draw.tensor(count, width), expert_of, _Expert(shared.number(1, 9) + rank)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Let each expert change its tokens."""
@@ -103,5 +104,14 @@ class Dispatch(FunctionPuzzle):
         return ""
 
 
-def _expert(factor: int) -> Callable[[torch.Tensor], torch.Tensor]:
-    return lambda tokens: torch.tanh(tokens * factor) + factor
+class _Expert:
+    """Changes tokens in a way of its own."""
+
+    def __init__(self, factor: int) -> None:
+        self._factor = factor
+
+    def __call__(self, tokens: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(tokens * self._factor) + self._factor
+
+    def __repr__(self) -> str:
+        return "expert"

@@ -8,9 +8,10 @@ from typing import Any
 import torch
 
 from .. import solutions
-from ..compare import ANYTHING
+from ..compare import ANYTHING, Parts
 from ..draw import Draw
 from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial
+from ..training import gradients_of
 
 _SOLUTION = solutions.text("pipelines")
 
@@ -21,6 +22,7 @@ class Bubble(Prediction):
     """In a pipeline of 4 ranks with 4 micro-batches, all steps take as long. Which share of the time is a rank idle?"""
 
     name = "bubble"
+    number = True
     because = "(p-1) / (m+p-1), with p ranks and m micro-batches: 3/7. More micro-batches make it smaller."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -59,6 +61,10 @@ class _Pipeline(FunctionPuzzle):
         """Return the model's seed, this rank's stage, and how many there are."""
         return shared.number(0, 10**6), rank, size
 
+    def arguments(self, given: tuple[Any, ...]) -> str:
+        """Return their names: they are made of the seed, and too large to be read."""
+        return self.asks.partition("(")[2].rstrip(")")
+
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Run one step; return the stage's gradients, and how many micro-batches were under way at most."""
         seed, rank, size = given
@@ -77,7 +83,7 @@ class _Pipeline(FunctionPuzzle):
         next(stage.parameters()).register_post_accumulate_grad_hook(backward)
         first, last = rank == 0, rank == size - 1
         function(stage, _inputs(seed) if first else [None] * _MICRO, _loss if last else None)
-        return [None if each.grad is None else each.grad.clone() for each in stage.parameters()], most
+        return Parts(**gradients_of(stage), most=most)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Return the gradients of the whole model, in one process."""
@@ -85,11 +91,11 @@ class _Pipeline(FunctionPuzzle):
         stages = [_stage(seed, number) for number in range(len(given))]
         for x in _inputs(seed):
             _loss(torch.nn.Sequential(*stages)(x)).backward()
-        return [parameter.grad for parameter in stages[rank].parameters()], ANYTHING
+        return Parts(**gradients_of(stages[rank]), most=ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
         """Look whether rank 0 goes on before the first micro-batch is back, and ask for messages only."""
-        most = trial.results[0][1]
+        most = trial.results[0]["most"]
         if trial.size > 1 and most < 2:
             return "rank 0 waits for each micro-batch to come back before it begins the next: nothing is in parallel"
         return trial.only_messages()
@@ -128,7 +134,8 @@ class OneForwardOneBackward(_Pipeline):
 
     def complaint(self, trial: Trial) -> str:
         """Compare how many were under way."""
-        for rank, (_, most) in enumerate(trial.results):
+        for rank, result in enumerate(trial.results):
+            most = result["most"]
             if most > trial.size - rank:
                 return f"rank {rank} had {most} micro-batches under way, where {trial.size - rank} are enough"
         return super().complaint(trial)

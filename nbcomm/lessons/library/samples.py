@@ -23,6 +23,7 @@ class SamplesSeen(Prediction):
     """DistributedSampler deals range(10) out to four ranks. How many samples do they see in one epoch, altogether?"""
 
     name = "samples_seen"
+    number = True
     because = "Ten is no multiple of four. So that all ranks have as many, two samples are seen twice."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -73,15 +74,21 @@ class MyShare(FunctionPuzzle):
 
 def _wrong_shares(shares: Sequence[Any], length: int) -> str:
     for rank, share in enumerate(shares):
-        if not isinstance(share, (list, tuple)) or not all(isinstance(index, int) for index in share):
-            return f"rank {rank} returned {shown(share)}, where a list of numbers is asked for"
+        if not isinstance(share, (list, tuple)):
+            return (
+                f"rank {rank} returned the {type(share).__name__} {shown(share)}, where a list of numbers is asked for"
+            )
+        strange = next((type(index).__name__ for index in share if not isinstance(index, int)), "")
+        if strange:
+            return f"rank {rank} returned a list with a {strange} in it, where a list of numbers is asked for"
     seen = Counter(index for share in shares for index in share)
-    strange = sorted(set(seen) - set(range(length)))
-    if strange:
-        return f"there is no sample {strange[0]}"
+    unknown = sorted(set(seen) - set(range(length)))
+    if unknown:
+        return f"there is no sample {unknown[0]}"
     wrong = [index for index in range(length) if seen[index] != 1]
     if wrong:
-        return f"sample {wrong[0]} is seen {seen[wrong[0]] or 'never'}{' times' * bool(seen[wrong[0]])}"
+        times = seen[wrong[0]]
+        return f"sample {wrong[0]} is seen {f'{times} times' if times else 'by no rank'}"
     sizes = [len(share) for share in shares]
     if max(sizes) - min(sizes) > 1:
         return f"the shares have {', '.join(map(str, sizes))} samples"

@@ -9,8 +9,9 @@ import torch
 from torch.nn import functional
 
 from .. import solutions
+from ..compare import Parts
 from ..draw import Draw
-from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial, told
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial, UnusableError, told, usable_function, usable_items
 
 _SOLUTION = solutions.text("tensor_parallel")
 
@@ -19,11 +20,18 @@ class CallsOfAnMlp(Prediction):
     """An MLP has its first matrix in columns on four ranks, its second in rows. How many all_reduce has a forward?"""
 
     name = "calls_of_an_mlp"
+    number = True
     because = "The hidden units are independent of each other: only the second product adds up over ranks."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
         """Return what CommDebugMode has counted."""
         return variables["calls"]
+
+
+def _of_an_mlp(y: Any, x: Any, first: Any, second: Any) -> Parts:
+    return Parts(
+        {"y": y, "the gradient of x": x, "the gradient of the rows": first, "the gradient of the columns": second}
+    )
 
 
 class ParallelMlp(FunctionPuzzle):
@@ -48,14 +56,20 @@ class ParallelMlp(FunctionPuzzle):
         inputs, hidden, outputs = shared.number(2, 6), size * shared.number(1, 4), shared.number(2, 6)
         return shared.tensor(hidden, inputs), shared.tensor(outputs, hidden), shared.tensor(3, inputs)
 
+    def arguments(self, given: tuple[Any, ...]) -> str:
+        """Return both weights, and not x, which its function gets."""
+        return super().arguments(given[:2])
+
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Use it forward and backward."""
         first, second, x = given
         x = x.requires_grad_()
-        forward, own_first, own_second = function(first, second)
-        y = forward(x)
+        forward, *parts = usable_items(function(first, second), "a function", "a parameter", "another parameter")
+        y = usable_function(forward, "the first item")(x)
+        if not y.requires_grad:
+            raise UnusableError("nothing leads back from y to x: a collective's result is outside of autograd's graph")
         y.square().sum().backward()
-        return y.detach(), x.grad, own_first.grad, own_second.grad
+        return _of_an_mlp(y.detach(), x.grad, *(part.grad for part in parts))
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Compute it whole, and cut the gradients."""
@@ -66,7 +80,7 @@ class ParallelMlp(FunctionPuzzle):
         assert gradients[0] is not None  # noqa: S101 - for mypy
         assert gradients[1] is not None  # noqa: S101
         size = len(given)
-        return y.detach(), x.grad, gradients[0].chunk(size)[rank], gradients[1].chunk(size, dim=1)[rank]
+        return _of_an_mlp(y.detach(), x.grad, gradients[0].chunk(size)[rank], gradients[1].chunk(size, dim=1)[rank])
 
     def complaint(self, trial: Trial) -> str:
         """Ask for one all_reduce each way."""

@@ -16,6 +16,7 @@ class WaitingRanks(Prediction):
     """Ranks 0 and 1 call a barrier, rank 2 raises an error, and rank 3 receives from rank 0. How many ranks wait?"""
 
     name = "waiting_ranks"
+    number = True
     because = "A rank waits until the verdict, whatever for; one that has raised an error waits for nobody."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:

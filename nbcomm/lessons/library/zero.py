@@ -8,10 +8,10 @@ from typing import Any
 import torch
 
 from .. import solutions
-from ..compare import ANYTHING
+from ..compare import ANYTHING, Parts
 from ..draw import Draw
 from ..memory import held_bytes
-from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial, told
+from ..puzzle import Cell, FunctionPuzzle, Prediction, Trial, told, usable_function, usable_items
 from ..tiny import sums
 from ..training import TrainingPuzzle, small_model, weights_of
 
@@ -24,6 +24,7 @@ class AdamTimesWeights(Prediction):
     """After a step of Adam: how many times as many bytes as the weights does its state have?"""
 
     name = "adam_times_weights"
+    number = True
     because = "Adam keeps two numbers for each weight, of the weight's own size: a mean of gradients, and of squares."
 
     def shown(self, variables: Mapping[str, Any], cell: Cell) -> Any:
@@ -54,13 +55,13 @@ class ShardedAdam(TrainingPuzzle):
         seed, own = given
         model = small_model(seed)
         before = held_bytes()
-        step = function(model)
+        step = usable_function(function(model))
         for number in range(_STEPS):
             model(sums(2, own + number)).backward()
             step()
             model.zero_grad()
         kept = held_bytes(but=model.parameters()) - (before - _bytes(model))
-        return weights_of(model), kept
+        return Parts(**weights_of(model), kept=kept)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Train one model with one Adam."""
@@ -70,13 +71,14 @@ class ShardedAdam(TrainingPuzzle):
             model(torch.cat([sums(2, own + number) for _, own in given])).backward()
             optimizer.step()
             optimizer.zero_grad()
-        return weights_of(model), ANYTHING
+        return Parts(**weights_of(model), kept=ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
         """Weigh the state."""
         sizes = [parameter.nbytes for parameter in small_model(0).parameters()]
         most = 2 * (sum(sizes) // trial.size + max(sizes)) + 8 * len(sizes)  # and a counter for each parameter
-        for rank, (_, kept) in enumerate(trial.results):
+        for rank, result in enumerate(trial.results):
+            kept = result["kept"]
             if kept > most:
                 return f"all weights are right, but rank {rank} keeps {kept} bytes beside the model; {most} are enough"
         return ""
@@ -84,6 +86,10 @@ class ShardedAdam(TrainingPuzzle):
 
 def _bytes(model: torch.nn.Module) -> int:
     return sum(parameter.nbytes for parameter in model.parameters())
+
+
+def _of_a_layer(y: Any, x: Any, shard: Any, kept: Any) -> Parts:
+    return Parts({"y": y, "the gradient of x": x, "the gradient of the parameter": shard, "what it keeps": kept})
 
 
 class ShardedLinear(FunctionPuzzle):
@@ -109,16 +115,21 @@ class ShardedLinear(FunctionPuzzle):
         outputs, inputs = size * shared.number(4, 8), shared.number(8, 16)
         return shared.tensor(outputs, inputs), draw.tensor(3, inputs)
 
+    def arguments(self, given: tuple[Any, ...]) -> str:
+        """Return the weight, and not x, which its function gets."""
+        return super().arguments(given[:1])
+
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
         """Use it forward and backward; return the results, and the bytes that it keeps at rest."""
         weight, x = given
         x = x.requires_grad_()
         before = held_bytes(but=[weight])
-        forward, shard = function(weight.clone())
+        forward, shard = usable_items(function(weight.clone()), "a function", "a parameter")
+        forward = usable_function(forward, "the first item")
         rest = held_bytes(but=[weight]) - before
         y = forward(x)
         y.square().sum().backward()
-        return y.detach(), x.grad, None if shard.grad is None else shard.grad.clone(), rest
+        return _of_a_layer(y.detach(), x.grad, None if shard.grad is None else shard.grad.clone(), rest)
 
     def right(self, given: Sequence[tuple[Any, ...]], rank: int) -> Any:
         """Compute it with the whole weight, for each rank's x."""
@@ -130,12 +141,12 @@ class ShardedLinear(FunctionPuzzle):
             gradients.append((y.detach(), own.grad, whole.grad))
         y, own, _ = gradients[rank]
         mean = torch.stack([gradient[2] for gradient in gradients]).mean(0)
-        return y, own, mean.chunk(len(given))[rank], ANYTHING
+        return _of_a_layer(y, own, mean.chunk(len(given))[rank], ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
         """Count the calls, and weigh what stays."""
         for rank in range(trial.size):
-            found, (weight, _), rest = trial.counts(rank), trial.given[rank], trial.results[rank][3]
+            found, (weight, _), rest = trial.counts(rank), trial.given[rank], trial.results[rank]["what it keeps"]
             if found != {"all_gather": 2, "reduce_scatter": 1}:
                 return f"rank {rank} called {told(found)}, where 2 all_gather and 1 reduce_scatter are enough"
             if rest > weight.nbytes // trial.size:

@@ -6,6 +6,7 @@ goes there and comes back is plain data.
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -30,6 +31,10 @@ NOT_YET = "not yet"
 
 _OF_OTHERS = "HangError"
 """The error of ranks that wait for one which has failed, or returned: its own error says more."""
+
+
+_REFUSED_THERE = re.compile(r"Nothing was moved: ranks? [\d,-]+ failed")
+"""What a rank says that was ready for a collective which another one has refused."""
 
 
 class World(Protocol):
@@ -94,6 +99,7 @@ class About(NamedTuple):
         hints: shown one at a time.
         trials: how many inputs a function is tried on.
         solved: whether a solution is known.
+        number: whether a prediction is to be a number.
     """
 
     name: str
@@ -104,6 +110,7 @@ class About(NamedTuple):
     hints: list[str]
     trials: int
     solved: bool
+    number: bool
 
 
 class OnRanks:
@@ -233,7 +240,7 @@ def _wrong(about: About, results: Sequence[dict[str, Any]]) -> Outcome | None:
         return outcome(said, NOT_YET)
     raised = {rank: result for rank, result in enumerate(results) if "raised" in result}
     if raised:
-        own = {rank: result for rank, result in raised.items() if result["kind"] != _OF_OTHERS} or raised
+        own = {rank: result for rank, result in raised.items() if not _is_of_others(result)} or raised
         first = next(iter(own.values()))
         ranks = [rank for rank, result in own.items() if result["raised"] == first["raised"]]
         kind = first["kind"]
@@ -247,6 +254,11 @@ def _wrong(about: About, results: Sequence[dict[str, Any]]) -> Outcome | None:
     call = f"{function}({result['given']})"
     said = f"{about.law}\nWrong on {rank_specs.named(sorted(wrong))}. For {call} on rank {rank}, {result['wrong']}."
     return outcome(said, "another result")
+
+
+def _is_of_others(result: dict[str, Any]) -> bool:
+    """Whether a rank has raised an error that has its cause on another one."""
+    return result["kind"] == _OF_OTHERS or bool(_REFUSED_THERE.match(result["raised"]))
 
 
 def _compared(ranks: OnRanks, about: About, calls: Sequence[Sequence[CallRecord]], seed: int) -> str:

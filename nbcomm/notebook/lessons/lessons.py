@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 import ast
+import math
+import operator
+import re
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from IPython.core.getipython import get_ipython
 
 from ...errors import LessonError
 from .checking import (
@@ -49,10 +56,13 @@ class Lessons:
         else:
             predicted = self._done(name).predicted
             outcome = check_prediction(self._ranks, about, predicted, _value(predicted or ""), self._world.last_cell())
+        own = "" if outcome.right or about.kind != "function" else _defined_here(name)
+        if own and outcome.mistake == NOT_YET:
+            return Outcome(name, outcome.right, f"{outcome.said}\n{own}", outcome.mistake)
         if outcome.mistake == NOT_YET or (about.kind == "prediction" and self._done(name).tries):
             return outcome  # nothing was tried; and a prediction is compared as often as one likes, and counts once
         trouble = self._note(name, right=outcome.right, **({"mistake": outcome.mistake} if outcome.mistake else {}))
-        said = "\n".join(filter(None, (outcome.said, trouble, self._offered(about, outcome))))
+        said = "\n".join(filter(None, (outcome.said, own, trouble, self._offered(about, outcome))))
         return Outcome(name, outcome.right, said, outcome.mistake)
 
     def hint(self, name: str) -> str:
@@ -77,6 +87,11 @@ class Lessons:
         if before is not None:
             return (
                 f"You predicted {before}, and a prediction stays. Run the experiment, then: %distributed check {name}"
+            )
+        if about.number and not _is_number(_value(typed)):
+            return (
+                f"{typed} is no number, and was not taken. Type one, such as 2, 0.5, 3/7 or 1e6: "
+                f"%distributed predict {name} VALUE"
             )
         late = "missing" not in self._ranks.one("compare_prediction", name, None, *self._world.last_cell())
         trouble = self._note(name, predicted=typed, **({"late": True} if late else {}))
@@ -118,6 +133,18 @@ class Lessons:
         return f"A hint: %distributed check {about.name} --hint"
 
 
+def _defined_here(name: str) -> str:
+    """Say so if a function was defined last in a cell that ran in the notebook's own process."""
+    shell = get_ipython()
+    if shell is None or not callable(shell.user_ns.get(name)):
+        return ""
+    cells = reversed(shell.user_ns.get("In", ()))  # as they were run: a magic is a call there, in one line
+    last = next((cell for cell in cells if f"def {name}(" in cell), "")
+    if not re.search(rf"(?m)^def {name}\(", last):
+        return ""
+    return f"The notebook itself has a {name}, which no rank can see: write %%distributed above it, and run it again."
+
+
 def _mark(about: About, done: Done) -> str:
     if done.solved:
         return "✓"
@@ -138,10 +165,48 @@ def _told(about: About, done: Done) -> str:
 
 
 def _value(typed: str) -> Any:
+    """Return the literal that was typed, or the number that a sum, a fraction or a percentage is; else the text."""
     try:
-        return ast.literal_eval(typed)
-    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        percent = typed.rstrip().removesuffix("%")
+        tree = ast.parse(percent.strip(), mode="eval").body
+        if percent != typed.rstrip():
+            return _number(tree) / 100
+        with suppress(ValueError):
+            return ast.literal_eval(tree)
+        return _number(tree)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, ArithmeticError):
         return typed
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+_OPERATORS: dict[type[ast.operator], Callable[[float, float], float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+
+
+def _number(tree: ast.expr) -> float:
+    """Return what a calculation with numbers amounts to.
+
+    Raises:
+        ValueError: there is something else in it.
+        ArithmeticError: it has no result.
+    """
+    match tree:
+        case ast.Constant(value=int() | float() as value) if _is_number(value):
+            return value
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_number(operand)
+        case ast.BinOp(left=left, op=ast.Pow(), right=right):
+            return math.pow(_number(left), _number(right))
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return _OPERATORS[type(op)](_number(left), _number(right))
+    raise ValueError
 
 
 def _course_in(file: str) -> Course:

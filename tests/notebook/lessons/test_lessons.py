@@ -42,6 +42,13 @@ class Total(Prediction):
     because = "So it is."
     def shown(self, variables, cell):
         return 6
+
+class Share(Prediction):
+    """Which share?"""
+    name = "share"
+    number = True
+    def shown(self, variables, cell):
+        return 3 / 7
 '''
 
 
@@ -200,13 +207,27 @@ def test_a_right_prediction_is_right(lessons: Lessons) -> None:
     assert str(lessons.check("total")) == "✓ total: You predicted 6.0, and the run shows 6.\nSo it is."
 
 
+@pytest.mark.parametrize("typed", ["500 KB", "3,5", "many", "1/0", "n ** 2", "%", "True", "2 ** 9 ** 9"])
+def test_what_is_no_number_is_no_prediction_where_one_is_asked_for(lessons: Lessons, typed: str) -> None:
+    said = lessons.predict("share", typed)
+    assert said.startswith(f"{typed} is no number, and was not taken. Type one, such as 2, 0.5, 3/7 or 1e6: ")
+    assert lessons.check("share").mistake == checking.NOT_YET
+
+
+@pytest.mark.parametrize("typed", ["3/7", "3 / (4 + 3)", "-(3 - 6) / 7.0", "300/7 %", "3 * 7**-1"])
+def test_a_number_may_be_typed_as_a_calculation(lessons: Lessons, typed: str) -> None:
+    lessons.predict("share", typed)
+    assert str(lessons.check("share")).startswith(f"✓ share: You predicted {typed}, and the run shows 0.4286.")
+
+
 def test_the_overview_shows_how_far_a_learner_is(world: FakeWorld, lessons: Lessons) -> None:
     assert lessons.overview().splitlines() == [
         "A course of mine",
         "  – twice  twice(x)",
         "  – quiet",
         "  – total",
-        "0 of 3 are right.",
+        "  – share",
+        "0 of 4 are right.",
     ]
     twice(world, lessons, RIGHT, WRONG)
     lessons.hint("twice")
@@ -219,7 +240,8 @@ def test_the_overview_shows_how_far_a_learner_is(world: FakeWorld, lessons: Less
         "  ✗ twice  1 try, 1 hint",
         "  ✓ quiet  2 tries",
         "  … total  predicted a lot of it",
-        "1 of 3 are right.",
+        "  – share",
+        "1 of 4 are right.",
     ]
     lessons.check("total")
     assert "  ≠ total  predicted a lot of it" in lessons.overview()
