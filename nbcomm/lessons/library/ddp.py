@@ -18,8 +18,9 @@ _SOLUTION = solutions.text("ddp")
 
 _STEPS, _RATE, _MICRO = 5, 0.1, 4
 
-_LATE_STEPS, _LATE = (1, 2), 0.2
-"""In these steps, the last rank begins its backward so many seconds late: who waits in backward waits for it."""
+_SLOW_STEPS, _LATE, _PAUSE = (1, 2), 0.2, 0.1
+"""In these steps, the last rank begins its backward so many seconds late: who waits in backward waits for it. And all
+pause after backward, so that what was begun there has its turn, however busy the machine is."""
 
 
 class DdpCalls(Prediction):
@@ -60,18 +61,21 @@ class AverageWhileBackward(TrainingPuzzle):
     solution = _SOLUTION
 
     def call(self, function: Callable[..., Any], given: tuple[Any, ...]) -> Any:
-        """Train some steps; return the weights, and when each backward began and ended."""
+        """Train some steps; return the weights, and when each backward began and ended, and when it was finished."""
         seed, own = given
         model = small_model(seed)
         finish = usable_function(function(model))
         backwards = []
         for step in range(_STEPS):
             loss = model(sums(2, own + step))
-            if step in _LATE_STEPS and torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
+            if step in _SLOW_STEPS and torch.distributed.get_rank() == torch.distributed.get_world_size() - 1:
                 time.sleep(_LATE)
             began = time.time()
             loss.backward()
-            backwards.append((began, time.time()))
+            ended = time.time()
+            if step in _SLOW_STEPS:
+                time.sleep(_PAUSE)
+            backwards.append((began, ended, time.time()))
             finish()
             _descend(model)
         return Parts(**weights_of(model), backwards=backwards)
@@ -85,15 +89,15 @@ class AverageWhileBackward(TrainingPuzzle):
         return Parts(**weights_of(model), backwards=ANYTHING)
 
     def complaint(self, trial: Trial) -> str:
-        """Look whether a collective began before a backward ended, and whether none waited for a late rank.
+        """Look whether a collective began before backward was finished, and whether none waited for a late rank.
 
         How soon a thread gets its turn is chance, so that only long waits count.
         """
         for rank, (calls, result) in enumerate(zip(trial.calls, trial.results, strict=True)):
-            if not any(began <= call.began < ended for call in calls for began, ended in result["backwards"]):
+            if not any(began <= call.began < finished for call in calls for began, _, finished in result["backwards"]):
                 return f"all weights are right, but rank {rank} began no collective before a backward ended"
         for rank, result in enumerate(trial.results[:-1]):
-            waited = min(ended - began for began, ended in (result["backwards"][step] for step in _LATE_STEPS))
+            waited = min(ended - began for began, ended, _ in (result["backwards"][step] for step in _SLOW_STEPS))
             if waited > 0.8 * _LATE:
                 return (
                     f"all weights are right, but rank {rank} waits in backward for a rank that is late: begin a call "
