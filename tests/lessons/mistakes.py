@@ -131,9 +131,9 @@ No rank continued past it.""",
         "sum_all(tensor)",
         "part = reduce_scatter(tensor)\nreturn all_gather(part)",
         """\
-✗ sum_all: …
-Wrong on ranks 0-3. For sum_all(…) on rank 0, the result has the shape
-(4, …), where (…) is right.""",
+✗ sum_all: Wrong on ranks 0-3. For sum_all(…) on rank 0, the result has the shape
+(4, …), where (…) is right.
+…""",
     ),
     # ── 2: costs ──
     _predicted(
@@ -175,8 +175,8 @@ for step in range(world_size - 1):
     total += moving
 return total""",
         """\
-✗ ring_all_reduce: … Each rank sends 2 (N-1) messages of an N-th of the tensor.
-Rank 0 sent 3 messages, where 6 are asked for.""",
+✗ ring_all_reduce: Rank 0 sent 3 messages, where 6 are asked for.
+… Each rank sends 2 (N-1) messages of an N-th of the tensor.""",
     ),
     # ── 3: verdicts ──
     _predicted(
@@ -206,9 +206,9 @@ received = irecv(left)
 send(value, right)
 return received""",
         """\
-✗ from_the_left: …
-Wrong on ranks 0-3. For from_the_left(…) on rank 0, the result is a handle of
-what was begun; its wait() returns the result.""",
+✗ from_the_left: Wrong on ranks 0-3. For from_the_left(…) on rank 0, the result is a handle of
+what was begun; its wait() returns the result.
+…""",
     ),
     # ── 4: samples ──
     _predicted(
@@ -226,17 +226,17 @@ seen twice.""",
         "my_share(length, epoch)",
         "order = torch.randperm(length).tolist()\nreturn order[rank::world_size]",
         """\
-✗ my_share: …
-For my_share(…), sample … is seen ….""",
+✗ my_share: For my_share(…), sample … is seen ….
+…""",
     ),
     _function(
         4,
         "accuracy(predicted, wanted)",
         'return all_reduce((predicted == wanted).float().mean().item(), "mean")',
         """\
-✗ accuracy: … Ranks have different numbers of samples, and may have none.
-Wrong on ranks 0-3. For accuracy(…) on rank 0, the result is …, where … is
-right.""",
+✗ accuracy: Wrong on ranks 0-3. For accuracy(…) on rank 0, the result is …,
+where … is right.
+… Ranks have different numbers of samples, and may have none.""",
     ),
     _function(
         4,
@@ -264,8 +264,8 @@ def finish():
         parameter.grad = all_reduce(parameter.grad, "mean")
 return finish""",
         """\
-✗ average_while_backward: …
-All weights are right, but rank 0 began no collective before a backward ended.""",
+✗ average_while_backward: All weights are right, but rank 0 began no collective before a backward ended.
+…""",
     ),
     _function(
         5,
@@ -277,9 +277,9 @@ for parameter in model.parameters():
     parameter.register_post_accumulate_grad_hook(average)
 return lambda: None""",
         """\
-✗ average_while_backward: …
-All weights are right, but rank … waits in backward for a rank that is late:
-begin a call there, and wait for it when backward has ended.""",
+✗ average_while_backward: All weights are right, but rank … waits in backward for a rank that is late:
+begin a call there, and wait for it when backward has ended.
+…""",
     ),
     _function(
         5,
@@ -290,9 +290,9 @@ for batch in batches:
 for parameter in model.parameters():
     all_reduce(parameter.grad, "mean")""",
         """\
-✗ accumulate: …
-Wrong on ranks 0-3. For accumulate(model, batches) on rank 0,
-embed.weight.grad[…] is …, where … is right.""",
+✗ accumulate: Wrong on ranks 0-3. For accumulate(model, batches) on rank 0,
+embed.weight.grad[…] is …, where … is right.
+…""",
     ),
     # ── 6: who keeps what ──
     _spoiled(
@@ -302,9 +302,9 @@ embed.weight.grad[…] is …, where … is right.""",
         "                parameter.copy_(broadcast(parameter.detach(), src=owner[parameter]))",
         "                broadcast(parameter.detach(), src=owner[parameter])",
         """\
-✗ sharded_adam: …
-Wrong on ranks 0-3. For sharded_adam(model) on rank 0, … is …, where … is
-right.""",
+✗ sharded_adam: Wrong on ranks 0-3. For sharded_adam(model) on rank 0, … is …, where … is
+right.
+…""",
     ),
     _spoiled(
         6,
@@ -314,8 +314,8 @@ right.""",
         "    owner = {parameter: number % world_size for number, parameter in enumerate(parameters)}\n"
         "    mine = parameters[rank::world_size]",
         """\
-✗ sharded_adam: …
-All weights are right, but rank 0 keeps … bytes beside the model; … are enough.""",
+✗ sharded_adam: All weights are right, but rank 0 keeps … bytes beside the model; … are enough.
+…""",
     ),
     _function(
         6,
@@ -324,9 +324,9 @@ All weights are right, but rank 0 keeps … bytes beside the model; … are enou
 shard = torch.nn.Parameter(weight.chunk(world_size)[rank].clone())
 return lambda x: x @ all_gather(shard, mode="cat").T, shard""",
         """\
-✗ sharded_linear: …
-Wrong on ranks 0-3. For sharded_linear(…) on rank 0, the gradient of the
-parameter is None, where … is right.""",
+✗ sharded_linear: Wrong on ranks 0-3. For sharded_linear(…) on rank 0, the gradient of the
+parameter is None, where … is right.
+…""",
     ),
     _spoiled(
         6,
@@ -335,8 +335,8 @@ parameter is None, where … is right.""",
         "    shard = torch.nn.Parameter(weight.chunk(world_size)[rank].clone())",
         "    shard = torch.nn.Parameter(weight.chunk(world_size)[rank])",
         """\
-✗ sharded_linear: …
-Rank 0 keeps … bytes, where … are enough.""",
+✗ sharded_linear: Rank 0 keeps … bytes, where … are enough.
+…""",
     ),
     # ── 7: tensor parallel ──
     _predicted(
@@ -356,9 +356,9 @@ over ranks.""",
         "        return _AddedUp.apply(hidden @ columns.T)",
         "        return all_reduce(hidden @ columns.T)",
         """\
-✗ parallel_mlp: …
-Wrong on ranks 0-3. For parallel_mlp(…) on rank 0, nothing leads back from y to
-x: a collective's result is outside of autograd's graph.""",
+✗ parallel_mlp: Wrong on ranks 0-3. For parallel_mlp(…) on rank 0, nothing leads back from y to
+x: a collective's result is outside of autograd's graph.
+…""",
     ),
     _spoiled(
         7,
@@ -367,9 +367,9 @@ x: a collective's result is outside of autograd's graph.""",
         "        hidden = torch.nn.functional.gelu(_Copied.apply(x) @ rows.T)",
         "        hidden = torch.nn.functional.gelu(x @ rows.T)",
         """\
-✗ parallel_mlp: …
-Wrong on ranks 0-3. For parallel_mlp(…) on rank 0, the gradient of x[…] is
-…, where … is right.""",
+✗ parallel_mlp: Wrong on ranks 0-3. For parallel_mlp(…) on rank 0, the gradient of x[…] is
+…, where … is right.
+…""",
     ),
     _spoiled(
         7,
@@ -378,9 +378,9 @@ Wrong on ranks 0-3. For parallel_mlp(…) on rank 0, the gradient of x[…] is
         "    return DTensor.from_local(columns @ rows, mesh, [Partial()]).full_tensor()",
         "    return DTensor.from_local(columns @ rows, mesh, [Partial()])",
         """\
-✗ mended_product: …
-Wrong on ranks 0-3. For mended_product(…) on rank 0, the result is a DTensor,
-where a plain tensor is right; its full_tensor() is one.""",
+✗ mended_product: Wrong on ranks 0-3. For mended_product(…) on rank 0, the result is a DTensor,
+where a plain tensor is right; its full_tensor() is one.
+…""",
     ),
     # ── 8: pipelines ──
     _predicted(
@@ -434,9 +434,9 @@ sixteenth of the pairs.""",
         "        total = total * shrink + weights.sum(1, keepdim=True)\n        out = out * shrink + weights @ value",
         "        total = total + weights.sum(1, keepdim=True)\n        out = out + weights @ value",
         """\
-✗ ring_attention: …
-Wrong on rank…. For ring_attention(…) on rank …, item […] is …, where … is
-right.""",
+✗ ring_attention: Wrong on rank…. For ring_attention(…) on rank …, item […] is …, where … is
+right.
+…""",
     ),
     _spoiled(
         9,
@@ -445,8 +445,8 @@ right.""",
         "        if step < world_size - 1:\n            block = sendrecv(block, right, left)",
         "        block = sendrecv(block, right, left)",
         """\
-✗ ring_attention: …
-Rank 0 sent 4 messages, where 3 are enough.""",
+✗ ring_attention: Rank 0 sent 4 messages, where 3 are enough.
+…""",
     ),
     _spoiled(
         9,
@@ -478,8 +478,8 @@ are as they were.""",
         "        return deepcopy({**state,",
         "        return ({**state,",
         """\
-✗ checkpoint: …
-On rank 0, the run is restarted, and step 1 after it begins with other weights.""",
+✗ checkpoint: On rank 0, the run is restarted, and step 1 after it begins with other weights.
+…""",
         shown='return {**state, "order": run.order}  # and so on, in place of a deepcopy',
     ),
     _spoiled(
@@ -489,9 +489,9 @@ On rank 0, the run is restarted, and step 1 after it begins with other weights."
         '    torch.set_rng_state(kept["random"])\n',
         "",
         """\
-✗ checkpoint: …
-On rank 0, the run is restarted, and step 1 after it draws other random
-numbers.""",
+✗ checkpoint: On rank 0, the run is restarted, and step 1 after it draws other random
+numbers.
+…""",
         shown='# torch.set_rng_state(kept["random"]) is missing',
     ),
     _function(
@@ -499,8 +499,8 @@ numbers.""",
         "reshard(rows, ranks)",
         'whole = all_gather(rows, mode="cat")\nreturn whole.chunk(ranks)[rank] if rank < ranks else None',
         """\
-✗ reshard: …
-Rank 0 called all_gather, where only messages are asked for.""",
+✗ reshard: Rank 0 called all_gather, where only messages are asked for.
+…""",
     ),
 ]
 """In the order of the page."""

@@ -185,7 +185,7 @@ def check_function(ranks: OnRanks, about: About) -> Outcome:
     ]
     complaint = ranks.one("judge", about.name, plain)
     if complaint:
-        said = f"{about.law}\n{rank_specs.capital(complaint)}."
+        said = f"{rank_specs.capital(complaint)}.\n{about.law}"
         return Outcome(about.name, right=False, said=said, mistake="another way")
     last = trials[-1][2]
     said = f"Right for {len(seeds)} inputs on {len(last)} rank{'s' * (len(last) > 1)}."
@@ -252,7 +252,7 @@ def _wrong(about: About, results: Sequence[dict[str, Any]]) -> Outcome | None:
         return None
     rank, result = next(iter(wrong.items()))
     call = f"{function}({result['given']})"
-    said = f"{about.law}\nWrong on {rank_specs.named(sorted(wrong))}. For {call} on rank {rank}, {result['wrong']}."
+    said = f"Wrong on {rank_specs.named(sorted(wrong))}. For {call} on rank {rank}, {result['wrong']}.\n{about.law}"
     return outcome(said, "another result")
 
 

@@ -47,7 +47,7 @@ class UnusedResults:
         self._told = True
         call = shortened(ast.unparse(found), _LONGEST)
         line = found.lineno + above + blank_lines(code)
-        remedy = f"write {found.args[0].id} = {call}"  # type: ignore[attr-defined]
+        remedy = f"write {shortened(ast.unparse(found.args[0]), _LONGEST)} = {call}"
         torchs = f", or call torch's dist.{name}, which works in place" if name in ("broadcast", "all_reduce") else ""
         return [f"nobody took the result of {call} in line {line}: {name} returns it; {remedy}{torchs}."]
 
@@ -61,7 +61,11 @@ def _unused(source: str) -> ast.Call | None:
     shown = tree.body[-1] if tree.body and not source.rstrip().endswith(";") else None
     for node in ast.walk(tree):
         match node:
-            case ast.Expr(value=ast.Call(func=ast.Name(id=name), args=[ast.Name(), *_]) as call):
+            case ast.Expr(
+                value=ast.Call(
+                    func=ast.Name(id=name), args=[ast.Name() | ast.Attribute() | ast.Subscript(), *_]
+                ) as call
+            ):
                 into = any(keyword.arg == "out" for keyword in call.keywords)
                 if name in _RETURNING and node is not shown and not into:
                     return call

@@ -125,7 +125,7 @@ HUNG = {"raised": "barrier #1 can never complete", "kind": "HangError"}
     [
         (
             [RIGHT, WRONG],
-            "Double it.\nWrong on rank 1. For twice(3) on rank 1, the result is 3, where 6 is right.",
+            "Wrong on rank 1. For twice(3) on rank 1, the result is 3, where 6 is right.\nDouble it.",
             "another result",
         ),
         ([HUNG, RAISED], "It raised an error on rank 1.\nValueError: no", "raised ValueError"),
@@ -147,7 +147,7 @@ def test_what_is_wrong_is_told(world: FakeWorld, lessons: Lessons, results: list
 def test_right_results_by_other_calls_are_refused(world: FakeWorld, lessons: Lessons) -> None:
     world.calls = [ONE_CALL, []]
     outcome = twice(world, lessons, RIGHT, RIGHT)
-    assert outcome.said == "Double it.\nRank 0 called 1 barrier, where no collective is asked for."
+    assert outcome.said == "Rank 0 called 1 barrier, where no collective is asked for.\nDouble it."
     assert outcome.mistake == "another way"
 
 

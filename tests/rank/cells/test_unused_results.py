@@ -26,6 +26,8 @@ def shell(**own: Any) -> Any:
         ("broadcast(y);", "write y = broadcast(y)"),
         ("for x in xs:\n    all_reduce(x)", "all_reduce(x) in line 2"),
         ("%time 1\nif rank == 0:\n    scatter(items)", "write items = scatter(items)."),
+        ("for p in model:\n    all_reduce(p.grad, 'mean')\n1", "write p.grad = all_reduce(p.grad, 'mean')"),
+        ("all_reduce(loss['a'])\n1", "write loss['a'] = all_reduce(loss['a'])"),
         ("def f():\n    all_gather(x)\nf()", "write x = all_gather(x)."),
     ],
 )
