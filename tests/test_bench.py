@@ -54,6 +54,20 @@ def test_what_never_ends_is_ended_with_a_sentence(subject: str, seconds: float) 
     ), done.stderr
 
 
+@pytest.mark.nightly
+@pytest.mark.usefixtures("no_processes_left")
+def test_the_memory_of_a_lesson_is_that_of_all_its_processes() -> None:
+    command = [sys.executable, "-m", "bench.memory", "3", "--solved"]
+    root = Path(__file__).parents[1]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=True)
+    row = re.search(r"^03_verdicts +(\d+) +(\d+) +(\d+) +(\d+)   (\d+)$", done.stdout, re.MULTILINE)
+    assert row, done.stdout
+    *parts, whole, processes = map(int, row.groups())
+    assert abs(sum(parts) - whole) <= 2  # each is rounded
+    assert min(parts) > 20
+    assert processes >= 8, "the kernel, the seed, the daemon, its zygote and four ranks"
+
+
 def test_every_point_of_a_cells_way_is_there_and_is_left_as_it_was(tmp_path: Path) -> None:
     def functions() -> list[object]:
         found = []

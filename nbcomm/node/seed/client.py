@@ -274,7 +274,7 @@ class SeededProcess:
         if self._request is not None:
             self._request.remove()
         self._close()
-        self.cold = why
+        self.cold = why.removesuffix(".")  # what the seed refuses with is a sentence, and this becomes a part of one
         self._own = self._fresh()
 
     def _give_up(self, why: str) -> None:

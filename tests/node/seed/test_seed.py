@@ -94,6 +94,7 @@ def test_a_module_of_the_folder_that_hides_an_imported_one_takes_a_fresh_process
     (callers.folder / "quick_engine.py").write_text("")
     (seen,) = callers.ask(_ASK_HELD)
     assert "hides" in seen["cold"]
+    assert seen["cold"].endswith("which was imported"), "it becomes a part of a sentence"
     assert seen["parent"] != seed.pid
     assert callers.seed() == seed
     (callers.folder / "quick_engine.py").unlink()
