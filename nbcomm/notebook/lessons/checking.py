@@ -9,16 +9,16 @@ from __future__ import annotations
 import re
 import secrets
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 from ... import rank_spec as rank_specs
-from ...by_name import ByName, values
 from ...errors import CellError
 from ...protocol import CallRecord
 from ...sentences import wrapped
 from ...short_repr import amount
+from ..execution import named_calls
 
 TIME = 20.0
 """Seconds that one call of a learner's function may take."""
@@ -37,23 +37,8 @@ _REFUSED_THERE = re.compile(r"Nothing was moved: ranks? [\d,-]+ failed")
 """What a rank says that was ready for a collective which another one has refused."""
 
 
-class World(Protocol):
+class World(named_calls.World, Protocol):
     """What a check needs of a `Session`."""
-
-    @property
-    def ranks(self) -> list[int]:
-        """All ranks."""
-
-    def trial(
-        self,
-        function: Callable[..., Any],
-        args: Sequence[Any],
-        ranks: list[int] | None = None,
-        limit: float = ...,
-        *,
-        quiet: bool,
-    ) -> tuple[list[Any], list[list[CallRecord]]]:
-        """Call a function; see `Commands.trial`."""
 
     def last_cell(self) -> tuple[str, str]:
         """Return the last cell's text, and the error that ended it; see `Commands.last_cell`."""
@@ -150,8 +135,7 @@ class OnRanks:
     def _call(
         self, function: str, *args: Any, ranks: list[int] | None = None, quiet: bool
     ) -> tuple[list[Any], list[list[CallRecord]]]:
-        answers, calls = self._world.trial(ByName(f"nbcomm.lessons.{function}"), args, ranks, TIME, quiet=quiet)
-        return values(answers), calls
+        return named_calls.call(self._world, f"nbcomm.lessons.{function}", args, ranks, TIME, quiet=quiet)
 
 
 def check_function(ranks: OnRanks, about: About) -> Outcome:

@@ -15,7 +15,8 @@ from ...durations import short
 from ...errors import SpecError
 from ...pictures.picture import Shown
 from ...short_repr import amount
-from .world import World, on_ranks
+from ..execution.named_calls import World
+from .world import on_ranks
 
 OPS = (
     "all_reduce",

@@ -12,7 +12,8 @@ from ...charts.ticks import even_bytes
 from ...errors import SpecError
 from ...rank_spec import fold, named
 from ...short_repr import amount
-from .world import World, on_ranks
+from ..execution.named_calls import World
+from .world import on_ranks
 
 _COLUMNS = 40
 """The most samples that are drawn; the rest are counted."""
