@@ -9,7 +9,7 @@ import nbformat
 import pytest
 from nbconvert import HTMLExporter
 
-PLAYED = sorted((Path(__file__).parents[2] / "docs" / "notebooks").glob("*.ipynb"))
+PLAYED = sorted((Path(__file__).parents[2] / "docs" / "notebooks").rglob("*.ipynb"))
 HEIGHTS = "cells => cells.map(cell => cell.getBoundingClientRect().height)"
 WIDE, HIGH = 960, 700
 """Pixels of reveal.js's slide."""
