@@ -65,14 +65,14 @@ def rates(met: Sequence[MatchedCall], nodes: Mapping[int, int]) -> str:
                 size += call.nbytes
                 seconds += took
         if size >= _ENOUGH:
-            told.append(f"{_rate(bytes_moved / seconds)} {where}")
+            told.append(f"{rate(bytes_moved / seconds)} {where}")
     return ", ".join(told)
 
 
-def _rate(speed: float) -> str:
+def rate(speed: float) -> str:
     """Write bytes a second with at least two digits.
 
-    >>> _rate(2.14e9), _rate(312.4e6), _rate(31.2e9)
+    >>> rate(2.14e9), rate(312.4e6), rate(31.2e9)
     ('2.1 GB/s', '312 MB/s', '31 GB/s')
     """
     if speed < 0.9995e9:

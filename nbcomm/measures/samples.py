@@ -11,27 +11,26 @@ import torch
 from ..errors import TransferError
 from .named import value
 
-_MOST = 1000
-"""Samples of an epoch that are read."""
 
-
-def epochs(name: str, count: int) -> list[list[int]]:
+def epochs(name: str, count: int, most: int) -> list[list[int]]:
     """Return the samples of each epoch, in their order.
 
     Args:
         name: a sampler or data loader; or a function of the epoch, or a list with an item for each epoch.
         count: the number of epochs.
+        most: how many samples, or batches, of each are read.
 
     Raises:
         TransferError: it is none of these.
     """
     given = value(name)
-    sampler = getattr(given, "batch_sampler", None) or getattr(given, "sampler", None) or given
+    inside = (getattr(given, each, None) for each in ("batch_sampler", "sampler"))
+    sampler = next((each for each in inside if each is not None), given)
     found: list[list[int]] = []
     with torch.random.fork_rng(devices=[]):  # to look at a sampler takes no numbers from the cells
         for epoch in range(count):
             try:
-                found.append(_flat(itertools.islice(_of_epoch(sampler, epoch), _MOST)))
+                found.append(_flat(itertools.islice(_of_epoch(sampler, epoch), most)))
             except Exception as error:  # noqa: BLE001 - the sampler is the user's
                 raise TransferError(f"{name} gives no numbers of samples: {type(error).__name__}: {error}") from None
     return found

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, RandomSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    DistributedSampler,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+)
 
 from nbcomm.errors import TransferError
 from nbcomm.measures import memory, named, samples, shards
@@ -83,6 +91,11 @@ def test_what_has_no_memory_to_draw_is_refused_in_a_sentence(cells: dict[str, An
     assert said in str(caught.value)
 
 
+class Endless(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.count()
+
+
 DATA = TensorDataset(torch.arange(10.0))
 
 
@@ -100,13 +113,13 @@ DATA = TensorDataset(torch.arange(10.0))
 )
 def test_whatever_gives_samples_tells_them(cells: dict[str, Any], make: Any) -> None:
     cells["loader"] = make()
-    assert samples.epochs("loader", 2) == [[1, 5, 9]] * 2
+    assert samples.epochs("loader", 2, 100) == [[1, 5, 9]] * 2
 
 
 def test_each_epoch_is_asked_for_and_the_samplers_own_stays(cells: dict[str, Any]) -> None:
     sampler = cells["sampler"] = DistributedSampler(DATA, 4, 1, seed=3)
     sampler.set_epoch(7)
-    found = samples.epochs("sampler", 3)
+    found = samples.epochs("sampler", 3, 100)
     assert sampler.epoch == 7
     for epoch, own in enumerate(found):
         sampler.set_epoch(epoch)
@@ -119,15 +132,20 @@ def test_to_look_takes_no_random_numbers(cells: dict[str, Any]) -> None:
     torch.manual_seed(1)
     expected = torch.rand(1)
     torch.manual_seed(1)
-    assert sorted(samples.epochs("sampler", 1)[0]) == [*range(10)]
+    assert sorted(samples.epochs("sampler", 1, 100)[0]) == [*range(10)]
     assert torch.rand(1) == expected
 
 
-@pytest.mark.parametrize("value", [3, ["a", "b"], [[0]]])
+def test_of_samples_without_end_the_first_are_told(cells: dict[str, Any]) -> None:
+    cells["loader"] = itertools.count
+    assert samples.epochs("loader", 1, 3) == [[0, 1, 2]]
+
+
+@pytest.mark.parametrize("value", [3, ["a", "b"], [[0]], DataLoader(Endless())])
 def test_what_gives_no_samples_is_refused_in_a_sentence(cells: dict[str, Any], value: Any) -> None:
     cells["loader"] = value
     with pytest.raises(TransferError, match="loader gives no numbers of samples"):
-        samples.epochs("loader", 2)
+        samples.epochs("loader", 2, 100)
 
 
 def test_a_plain_tensor_is_whole(cells: dict[str, Any]) -> None:

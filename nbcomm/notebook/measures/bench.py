@@ -7,7 +7,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from ...analysis.bandwidth import bandwidths
+from ...analysis.bandwidth import bandwidths, rate
 from ...analysis.fit import Cost, fit
 from ...charts.curve import Curve
 from ...charts.grid import Box, Grid
@@ -67,15 +67,15 @@ class Bench(Shown):
         """Write a table: sizes, times and bandwidths."""
         lines = [f"{'size':>10} {'time':>10} {'algorithm':>12} {'bus':>12}"]
         for (size, seconds), (algorithm, bus) in zip(self.times, self.bandwidths(), strict=True):
-            lines.append(f"{amount(size):>10} {short(seconds):>10} {algorithm:>7.3f} GB/s {bus:>7.3f} GB/s")
+            lines.append(f"{amount(size):>10} {short(seconds):>10} {rate(algorithm * 1e9):>12} {rate(bus * 1e9):>12}")
         return lines
 
     def notes(self) -> list[str]:
         """Say what it means."""
         cost, notes = self.cost, []
-        rate = f"{1e-9 / cost.beta:.2f} GB/s" if cost.beta else "any speed"
+        speed = rate(1 / cost.beta) if cost.beta else "any speed"
         notes.append(
-            f"A call takes α = {_with(cost.alpha, cost.alpha_error)}, and moves {rate} (1/β) of what each rank brings."
+            f"A call takes α = {_with(cost.alpha, cost.alpha_error)}, and moves {speed} (1/β) of what each rank brings."
         )
         if self.times[0][0] < cost.knee < math.inf:
             notes.append(
@@ -153,8 +153,8 @@ def pairs(world: World) -> list[Grid]:
         _table(
             world.ranks,
             f"Speed of a message of {large}",
-            {pair: _MESSAGES[1] / each[1] / 1e9 for pair, each in found.items()},
-            lambda speed: f"{speed:.2f} GB/s",
+            {pair: _MESSAGES[1] / each[1] for pair, each in found.items()},
+            rate,
         ),
     ]
 

@@ -15,8 +15,8 @@ from ...short_repr import amount
 from ..execution.named_calls import World
 from .world import on_ranks
 
-_COLUMNS = 40
-"""The most samples that are drawn; the rest are counted."""
+_COLUMNS, _READ = 40, 10_000
+"""The most samples that are drawn, and that are read; the rest of these are counted."""
 
 
 def draw(world: World, what: str, names: Sequence[str] = (), epochs: int = 3) -> Chart:
@@ -42,7 +42,7 @@ def _memory(world: World, names: Sequence[str], _epochs: int) -> Chart:
 
 
 def _samples(world: World, names: Sequence[str], epochs: int) -> Chart:
-    told = dict(zip(world.ranks, on_ranks(world, "samples.epochs", names[0], epochs), strict=True))
+    told = dict(zip(world.ranks, on_ranks(world, "samples.epochs", names[0], epochs, _READ), strict=True))
     seen = [sample for own in told.values() for epoch in own for sample in epoch]
     last = max(seen, default=-1)
     columns = min(last + 1, _COLUMNS)
@@ -69,6 +69,8 @@ def _samples(world: World, names: Sequence[str], epochs: int) -> Chart:
         notes.append("Every epoch is the same: is set_epoch missing?")
     if last >= columns:
         notes.append(f"Of {last + 1} samples the first {columns} are drawn.")
+    if any(len(epoch) >= _READ for own in told.values() for epoch in own):
+        notes.append(f"Of each rank's samples only the first {_READ:,} were read.")
     return Grid(f"Who gets which sample of {names[0]}", ("sample", "epoch"), [*map(str, range(columns))], boxes, notes)
 
 

@@ -72,7 +72,7 @@ def test_the_costs_are_found_and_said() -> None:
     assert made.bandwidths()[-1] == pytest.approx((size / seconds / 1e9, 1.5 * size / seconds / 1e9))
     words = repr(made)
     assert words.startswith("all_reduce on 4 ranks:\n")
-    assert "A call takes α = 100 µs, and moves 1.00 GB/s (1/β) of what each rank brings." in words
+    assert "A call takes α = 100 µs, and moves 1.0 GB/s (1/β) of what each rank brings." in words
     assert "Up to 97.7 KiB (α/β) most of the time is α" in words
     assert "you reach 10% of its speed" in words
     assert "interrupted" not in words
@@ -134,7 +134,7 @@ def test_each_two_ranks_have_a_time_and_a_speed() -> None:
         "rank 1: 202 µs – 303 µs",
         "rank 2: 303 µs 303 µs –",
     ]
-    assert "rank 0: – 0.46 GB/s 0.30 GB/s" in repr(speed)
+    assert "rank 0: – 456 MB/s 304 MB/s" in repr(speed)
     assert sorted({asked[1] for asked in world.asked}) == [(0, 1), (0, 2), (1, 2)]
     with pytest.raises(SpecError, match="no pairs"):
         pairs(World(1))
@@ -175,6 +175,12 @@ def test_epochs_that_are_all_the_same_are_told_and_of_many_samples_the_first_are
         "Every epoch is the same: is set_epoch missing?",
         "Of 100 samples the first 40 are drawn.",
     ]
+
+
+def test_samples_that_were_not_all_read_are_not_counted_as_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(drawing, "_READ", 2)
+    made = drawing.draw(World(1, {"samples.epochs": [[[0, 1]]]}), "samples", ["loader"], epochs=1)
+    assert made.notes[-1] == "Of each rank's samples only the first 2 were read."
 
 
 def part(start: tuple[int, int], size: tuple[int, int], shape: tuple[int, ...] = (4, 8), more: int = 0) -> list[Any]:
