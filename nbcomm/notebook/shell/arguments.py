@@ -310,7 +310,10 @@ def _add_cell_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--quiet", action="store_true", help="show no output; errors are still raised")
     parser.add_argument("--draw", action="store_true", help="show a picture of each collective, with its real values")
     parser.add_argument(
-        "--chart", choices=CHARTS, help="draw where the time went, a pipeline's schedule, or bytes from rank to rank"
+        "--chart",
+        choices=CHARTS,
+        metavar="WHAT",
+        help="draw the cell's step (where its time went), pipeline (a schedule), or bytes (from rank to rank)",
     )
     parser.add_argument("--trace", metavar="FILE", help="write a trace of the cell, for https://ui.perfetto.dev")
 
