@@ -11,7 +11,9 @@ from ..short_repr import amount
 from .chart import PAD, TOP, Chart, legend, wide_of
 from .ticks import powers
 
-_WIDE, _TALL = 560, 280
+_WIDE, _TALL = 640, 280
+_ROOM = 60
+"""Pixels that a label needs beside its point."""
 
 
 class Curve(Chart):
@@ -20,6 +22,7 @@ class Curve(Chart):
     Attributes:
         points: for each series, its sizes in bytes with their times in seconds.
         lines: for each line's name, the same.
+        labels: what is written above the points of a size.
     """
 
     def __init__(
@@ -28,10 +31,13 @@ class Curve(Chart):
         points: Mapping[str, Sequence[tuple[float, float]]],
         lines: Mapping[str, Sequence[tuple[float, float]]],
         notes: Sequence[str] = (),
+        *,
+        labels: Mapping[int, str] | None = None,
     ) -> None:
         super().__init__(title, notes)
         self.points = {name: list(each) for name, each in points.items()}
         self.lines = {name: list(each) for name, each in lines.items()}
+        self.labels = {float(size): text for size, text in (labels or {}).items()}
 
     def rows(self) -> list[str]:
         """Write each series as a line for each size."""
@@ -74,6 +80,12 @@ class Curve(Chart):
             for point in each:
                 x, y = place(*point)
                 parts.rect(x - 4, y - 4, 8, 8, fills[name], rx=4)
+                if point[0] in self.labels:
+                    # A line rises to the right, so there is room on the left of a point, and for the first one below.
+                    first = x - left < _ROOM
+                    across_by, down_by, anchor = (0, 22, "start") if first else (-4, -10, "end")
+                    text = self.labels[point[0]]
+                    parts.write(x + across_by, y + down_by, text, fill=QUIET, anchor=anchor, font=SANS)
         return max(end, left + _WIDE + 30), top + _TALL + 28
 
 

@@ -96,9 +96,10 @@ class Bench(Shown):
         sizes = [size for size, _ in self.times]
         steps = [sizes[0] * (sizes[-1] / sizes[0]) ** (step / 40) for step in range(41)]
         line = [(size, self.cost.seconds(size)) for size in steps]
-        points = {"measured": self.times}
+        points = {"measured, with the bus bandwidth": self.times}
         title = f"{self.op} on {self.ranks} ranks"
-        return Curve(title, points, {"α + β · bytes": line}, self.notes())
+        labels = {size: rate(bus * 1e9) for (size, _), (_, bus) in zip(self.times, self.bandwidths(), strict=True)}
+        return Curve(title, points, {"α + β · bytes": line}, self.notes(), labels=labels)
 
     def _words(self) -> str:
         return "\n".join([f"{self.op} on {self.ranks} ranks:", *self.rows(), *self.notes()])

@@ -76,7 +76,9 @@ def test_the_costs_are_found_and_said() -> None:
     assert "Up to 97.7 KiB (α/β) most of the time is α" in words
     assert "you reach 10% of its speed" in words
     assert "interrupted" not in words
-    assert 'text-anchor="middle"' in made.svg
+    (_, last) = made.bandwidths()[-1]
+    assert f">{last:.1f} GB/s</text>" in made.svg
+    assert made.svg.count("B/s</text>") == len(made.times)
 
 
 def test_each_rank_gets_a_part_of_the_same_size() -> None:
