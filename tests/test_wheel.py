@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 from types import ModuleType
@@ -37,15 +38,20 @@ SAMPLE = """See [a page](docs/page.md#top), [here](#here) and [there](https://ex
 """
 
 
+def _built(kind: str, checkout: Path, folder: Path) -> Path:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(folder)]
+    subprocess.run(build, cwd=checkout, check=True, stdout=subprocess.DEVNULL)
+    (built,) = folder.glob("*.whl" if kind == "wheel" else "*.tar.gz")
+    return built
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the wheel of this checkout is unpacked, as pip does."""
     folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
-    subprocess.run(build, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
-    (wheel,) = folder.glob("*.whl")
+    wheel = _built("wheel", ROOT, folder)
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(folder / "site")
+        archive.extractall(folder / "site")  # noqa: S202 - our own
     return folder / "site"
 
 
@@ -58,6 +64,18 @@ def hook() -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def test_an_sdist_makes_the_same_wheel(site: Path, tmp_path: Path) -> None:
+    """As pip installs one: with all modules, notebooks and lessons."""
+    with tarfile.open(_built("sdist", ROOT, tmp_path)) as archive:
+        archive.extractall(tmp_path / "unpacked", filter="data")
+    (source,) = (tmp_path / "unpacked").iterdir()
+    with zipfile.ZipFile(_built("wheel", source, tmp_path / "wheel")) as archive:
+        files = {name: archive.read(name) for name in archive.namelist() if not name.endswith("/")}
+    here = {str(path.relative_to(site)): path.read_bytes() for path in site.rglob("*") if path.is_file()}
+    assert files.keys() == here.keys()
+    assert [name for name, text in files.items() if text != here[name] and not name.endswith("/RECORD")] == []
 
 
 def test_the_wheel_brings_every_notebook_and_copies_them(site: Path, tmp_path: Path) -> None:
