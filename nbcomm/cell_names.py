@@ -48,6 +48,13 @@ OBJECTS = ("torch", "dist", "comm", "fabric")
 
 ALL = frozenset({*PROPERTIES, *METHODS, *OBJECTS})
 
+SPELLED = {
+    "all_gather_into_tensor": "all_gather",
+    "all_to_all_single": "all_to_all",
+    "reduce_scatter_tensor": "reduce_scatter",
+}
+"""Torch's names of collectives that are another one of these, for tensors in one piece."""
+
 
 def meant(word: str, names: Iterable[str] = ALL) -> str:
     """Return the name that somebody may have meant by a word; empty if none is near.

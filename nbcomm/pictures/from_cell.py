@@ -7,18 +7,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..analysis.matching import MatchedCall, matched_calls
+from ..cell_names import SPELLED
 from ..protocol import CallRecord
 from ..rank_spec import capital, named
 from ..short_repr import told_apart
 from .description import lateness
 from .plan import DRAWN, Cell, How, Plan, assemble, sizes, sources_of
-
-_SPELLED = {
-    "all_gather_into_tensor": "all_gather",
-    "all_to_all_single": "all_to_all",
-    "reduce_scatter_tensor": "reduce_scatter",
-}
-"""Torch's names of collectives that have a picture under another name."""
 
 _LINE = 90
 """The most characters of a cell's line below its picture."""
@@ -39,7 +33,7 @@ def plans(
     Returns:
         The plans in the order of the cell, and sentences about what is not drawn; often empty.
     """
-    found = [matched for matched in matched_calls(steps) if _SPELLED.get(matched.name, matched.name) in DRAWN]
+    found = [matched for matched in matched_calls(steps) if SPELLED.get(matched.name, matched.name) in DRAWN]
     known = [matched for matched in found if all(step.how is not None for step in matched.steps.values())]
     dropped = dropped or {}
     more = max([0, *dropped.values()])
@@ -66,7 +60,7 @@ def _counted(met: Sequence[MatchedCall]) -> str:
 
 
 def _plan(matched: MatchedCall, unknown: Sequence[int]) -> Plan:
-    ranks, how, name = matched.members, _how(matched), _SPELLED.get(matched.name, matched.name)
+    ranks, how, name = matched.members, _how(matched), SPELLED.get(matched.name, matched.name)
     brought = {rank: step.before or [] for rank, step in matched.steps.items()}
     # If shares differ in length, no rank knew where one ends and the next begins.
     uneven = len({step.how.get("each") for step in matched.steps.values() if step.how}) > 1

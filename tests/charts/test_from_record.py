@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from nbcomm.charts.bars import Bars
-from nbcomm.charts.from_record import chart
+from nbcomm.charts.from_record import KINDS, chart
 from nbcomm.charts.grid import Grid
 from nbcomm.charts.schedule import Schedule
+from nbcomm.notebook.output.cell_options import CHARTS
 from nbcomm.protocol import CallRecord, Done
 
 from ..analysis.calls import step
@@ -57,3 +58,7 @@ def test_what_a_rank_that_died_did_is_not_drawn_and_what_was_not_kept_is_said() 
     assert isinstance(made, Bars)
     assert [*made.values] == ["rank 0"]
     assert "The first calls of rank 0 are not kept" in made.notes[-1]
+
+
+def test_what_a_cell_may_ask_for_is_what_can_be_drawn() -> None:
+    assert (*KINDS,) == CHARTS

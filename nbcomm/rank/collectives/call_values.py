@@ -20,7 +20,7 @@ _LOOKED = 4096
 """Entries of a call's data or result that are read; for one value `detailed` has its own limit."""
 
 
-_ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
+ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
 """The calls that have a root, and its argument's name."""
 
 
@@ -105,7 +105,7 @@ def of_call(name: str, comm: Any, asked: dict[str, Any]) -> Drawn:
     how: dict[str, Any] = {key: asked[key] for key in ("src", "dst", "mode", "exclusive") if key in asked}
     if name in ("reduce", "all_reduce", "reduce_scatter", "scan"):
         how["op"] = _op(asked.get("op", "sum"))
-    root = _ROOTS.get(name)
+    root = ROOTS.get(name)
     if root and 0 in members:  # the default is rank 0, which is not the first of every group
         how.setdefault(root, 0)
     size = len(members)

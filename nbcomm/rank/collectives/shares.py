@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ...cell_names import SPELLED
 from ...short_repr import size_of
-
-_ROOTS = {"broadcast": "src", "scatter": "src", "gather": "dst", "reduce": "dst"}
-_SPELLED = {
-    "all_gather_into_tensor": "all_gather",
-    "all_to_all_single": "all_to_all",
-    "reduce_scatter_tensor": "reduce_scatter",
-}
+from .call_values import ROOTS
 
 
 def of_call(name: str, members: Sequence[int], rank: int, asked: Mapping[str, Any], nbytes: int) -> list[int] | None:
@@ -36,7 +31,7 @@ def of_call(name: str, members: Sequence[int], rank: int, asked: Mapping[str, An
     if name == "sendrecv":
         to = asked.get("dst")
         return [nbytes * (each == to) for each in members]
-    root = asked.get(_ROOTS.get(name, ""), 0)
+    root = asked.get(ROOTS.get(name, ""), 0)
     items = asked.get("items", asked.get("data"))
     if name in ("scatter", "all_to_all") and isinstance(items, list | tuple) and len(items) == size:
         if name == "scatter" and rank != root:
@@ -69,7 +64,7 @@ def of_torch(name: str, args: tuple[Any, ...], members: Sequence[int], rank: int
 
 def _given(name: str, size: int, place: int, root: int, nbytes: int) -> list[int] | None:
     """Return what the rank at a place gives to each other, where all parts of its data are alike."""
-    name = _SPELLED.get(name, name)
+    name = SPELLED.get(name, name)
     if name == "broadcast":
         each = nbytes if place == root else 0
     elif name == "scatter":
