@@ -16,7 +16,7 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 from urllib.parse import parse_qsl, urlparse
 
@@ -141,12 +141,17 @@ def _forget_inherited() -> None:
 
 
 @contextmanager
-def to_script() -> Iterator[None]:
-    """Lend the world's group to a script for the block: other loans go on, and this one ends with the block."""
+def to_script(name: str) -> Iterator[None]:
+    """Lend the world's group to a script for the block: other loans go on, and this one ends with the block.
+
+    Args:
+        name: of this run: the default store has the keys of this run only. Every rank gives the same one.
+    """
     global _script  # noqa: PLW0603
     _script = _Loan("This script", strict=True) if dist.is_initialized() and _ours() else None
     try:
-        yield
+        with process_groups.own_keys(name) if _script is not None else nullcontext():
+            yield
     finally:
         _script = None
 

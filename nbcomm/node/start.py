@@ -5,12 +5,30 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from types import MappingProxyType
 from typing import IO
 
 from ..world_dir import HOME_VARIABLE, WorldDir
 
 THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 """One thread per pool: a fork must not inherit a thread pool, and each rank sets its own size."""
+
+
+def environment(added: Mapping[str, str] = MappingProxyType({})) -> dict[str, str]:
+    """Return this process's environment variables, and others, for a process that may start in another folder.
+
+    The folders of PYTHONPATH are absolute: a relative one is meant from here, where Python has resolved it as well.
+    """
+    variables = {**os.environ, **added}
+    if folders := variables.get("PYTHONPATH"):
+        with suppress(OSError):  # this folder was removed
+            variables["PYTHONPATH"] = os.pathsep.join(
+                each and os.fspath(Path(each).absolute()) for each in folders.split(os.pathsep)
+            )
+    return variables
 
 
 def start_daemon(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.Popen[bytes]:
@@ -21,13 +39,12 @@ def start_daemon(home: WorldDir, log: IO[bytes], folder: str) -> subprocess.Pope
         log: where its output goes.
         folder: where it works.
     """
-    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), HOME_VARIABLE: str(home.path)}
     return subprocess.Popen(  # noqa: S603 - our own module
         [sys.executable, "-m", "nbcomm.node.daemon", str(home.path)],
         stdin=subprocess.DEVNULL,
         stdout=log,
         stderr=log,
-        env=environment,
+        env=environment({**dict.fromkeys(THREADS, "1"), HOME_VARIABLE: str(home.path)}),
         cwd=folder,
         start_new_session=True,  # so that it does not get the Ctrl-C of whoever starts it
     )

@@ -347,12 +347,13 @@ class MainLoop:
             told |= self._story()
         talks = bool(told.get("steps"))
         with self._faults.beside("its unfinished calls are not known", notes.append):
-            doing, stale = world.stuck.at_end(), world.stale
-            broken = stale or (done.failure is not None and world.in_the_middle())
+            told["doing"] = doing = world.stuck.at_end()
+            broken, left = world.look_back(failed=done.failure is not None, alone=not doing.threads)
             # Who was interrupted in a collective has perhaps taken its place in the order, and not begun it.
-            broken = broken or (done.interrupted and (talks or bool(told["dropped"]) or world.record.is_out_of_step()))
-            told |= {"broken": broken, "doing": doing}
-            notes += self._remarks(message) if stale else []
+            told["broken"] = broken or (
+                done.interrupted and (talks or bool(told["dropped"]) or world.record.is_out_of_step())
+            )
+            notes += self._remarks(message, [] if done.failure else left) if broken else []
         with self._faults.beside("what the cell may lack could not be told", notes.append):
             if not isinstance(message, Run) or message.script is not None:
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
@@ -366,11 +367,12 @@ class MainLoop:
                 notes += unused.explain(self._shell, message.code, message.above) if good else self._reserve.explain()
         return told
 
-    def _remarks(self, message: MainLoopRequest) -> list[str]:
+    def _remarks(self, message: MainLoopRequest, left: list[str]) -> list[str]:
         """Return what a user should know of how a cell has left the world."""
-        if not isinstance(message, Run | Call) or not self._parts.world.replaced:
+        if not isinstance(message, Run | Call):
             return []
-        return [_REPLACED]
+        open_ = [f"the cell ended inside {what}; nbcomm has closed it." for what in left]
+        return [_REPLACED, *open_] if self._parts.world.replaced else open_
 
     def _story(self) -> dict[str, Any]:
         """Report the request's calls that needed other ranks."""
@@ -385,7 +387,7 @@ class MainLoop:
     async def _run(self, message: Run) -> Done:
         self._begin(message)
         if message.script is not None:
-            with script_runner.instead_of_cell(message.script):
+            with script_runner.instead_of_cell(message.script, f"run {message.id}"):
                 return await self.runner.run(message)
         if self._parts.world.on_gpu:
             with nccl.named(f"In [{message.number}]"):

@@ -22,7 +22,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from .c10d import c10d, dist, put
+from .c10d import StandIn, c10d, dist, put
 
 THREADS = 2
 """Threads of a gloo group for each device, as in torch's own options; DDP's logger shows the number."""
@@ -123,7 +123,7 @@ class GlooSockets:
         if not all(hasattr(plain, name) for name in ("_Options", "create_device", "create_default_device")):
             yield
             return
-        undo = put(c10d, "ProcessGroupGloo", _StandIn(plain, self._make_for_torch))
+        undo = put(c10d, "ProcessGroupGloo", StandIn(plain, self._make_for_torch))
         try:
             yield
         finally:
@@ -165,10 +165,10 @@ class GlooSockets:
                 shut += 1
         return shut
 
-    def has_connections(self) -> bool:
-        """Tell whether `shut_connections` would find gloo's connections."""
+    def connections(self) -> int:
+        """Count the connections that `shut_connections` would find; 0 if it is not known where gloo listens."""
         known = all(address is not None for _, address in self._devices.values())
-        return known and any(True for _ in self._connections())
+        return sum(1 for _ in self._connections()) if known else 0
 
     def _connections(self) -> Iterator[socket.socket]:
         for one in _tcp_sockets():
@@ -178,29 +178,6 @@ class GlooSockets:
                 continue  # it is closed by now, or listens: gloo ends the process without its listening socket
             if own in self._listeners or peer in self._peers:
                 yield one
-
-
-class _StandIn:
-    """What stands in torch's code in the place of a class: it makes the instances, and is that class otherwise."""
-
-    def __init__(self, plain: Any, make: Callable[..., Any]) -> None:
-        self._plain = plain
-        self._make = make
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._make(self._plain, *args, **kwargs)
-
-    def __instancecheck__(self, one: Any) -> bool:
-        return isinstance(one, self._plain)
-
-    def __subclasscheck__(self, kind: Any) -> bool:
-        return issubclass(kind, self._plain)
-
-    def __mro_entries__(self, _: Any) -> tuple[Any, ...]:
-        return (self._plain,)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._plain, name)
 
 
 def _told(addresses: Iterable[_Address | None]) -> str:

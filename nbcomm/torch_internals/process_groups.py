@@ -15,7 +15,7 @@ import time
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from datetime import timedelta
 from functools import partial
 from types import FrameType
@@ -73,6 +73,24 @@ def part_of(store: Any, name: str) -> Any:
     return dist.PrefixStore(name, store)
 
 
+def default_store() -> Any:
+    """Return the store of the world's group."""
+    return c10d._world.pg_map[dist.group.WORLD][1]
+
+
+@contextmanager
+def own_keys(name: str) -> Iterator[None]:
+    """Let the world's default store have other keys in the block."""
+    known, group = c10d._world.pg_map, dist.group.WORLD
+    backend, store = known[group]
+    known[group] = backend, part_of(store, name)
+    try:
+        yield
+    finally:
+        if group in known:
+            known[group] = backend, store
+
+
 def _patience(store: Any) -> timedelta:
     """Return how long a store waits for a key where it is told no time; a view of ours would say something else."""
     while isinstance(store, dist.PrefixStore):
@@ -91,12 +109,14 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
     members: list[int],
     ended: Callable[[], bool] = lambda: False,
     gpu: torch.device | None = None,
+    patience: timedelta | None = None,
 ) -> torch.distributed.ProcessGroup:
     """Make one of torch's own process groups, connected to its other members.
 
-    They meet in the store first, within the timeout, and tell each other where their gloo listens. A wait there can be
-    aborted; gloo's wait for a connection cannot. All members have arrived by then, so only the end of one could prolong
-    it: it gets only seconds, and it is left alone as soon as ``ended`` tells that nobody wants the group any more.
+    They meet in the store first, within ``patience`` or else the timeout, and tell each other where their gloo listens.
+    A wait there can be aborted; gloo's wait for a connection cannot. All members have arrived by then, so only the end
+    of one could prolong it: it gets only seconds, and it is left alone as soon as ``ended`` tells that nobody wants the
+    group any more.
     (Gloo's timeout here is also its limit for messages, but not for collectives: see `FlightRecorder.wait`.)
 
     NCCL makes its communicator for ``gpu`` then, too: see `nccl`.
@@ -106,8 +126,8 @@ def new_inner(  # noqa: PLR0913, PLR0917 - a group has these
         nccl.check_built_in()
     store.set(f"here/{rank}", gloo.address() if "gloo" in kinds.values() else "")
     everyone = [f"here/{other}" for other in range(size)]
-    if _patience(store) != timeout:  # else `multi_get` alone waits as long
-        store.wait(everyone, timeout)
+    if _patience(store) != (patience or timeout):  # else `multi_get` alone waits as long
+        store.wait(everyone, patience or timeout)
     gloo.meet(store.multi_get(everyone))
     inner = dist.ProcessGroup(store, rank, size)
     if "nccl" in kinds.values() and gpu is not None:

@@ -143,10 +143,10 @@ def test_a_device_is_found_where_one_can_connect_to_it(folder: str, monkeypatch:
     host, port = sockets.address().split()
     assert host == "127.0.0.1"
     assert sockets.address() == f"{host} {port}", "there is one for all groups"
-    assert not sockets.has_connections()
+    assert not sockets.connections()
     deadline = time.monotonic() + PATIENCE
     with socket.create_connection((host, int(port))):
-        while not sockets.has_connections() and time.monotonic() < deadline:  # until gloo has accepted it
+        while not sockets.connections() and time.monotonic() < deadline:  # until gloo has accepted it
             time.sleep(0.005)
         assert sockets.shut_connections() == 1
 
@@ -177,7 +177,7 @@ def test_devices_that_are_made_at_the_same_time_are_not_mistaken_for_each_other(
     assert len(set(told)) == 4
     groups = made(several)
     assert sums(groups) == [4.0] * 4
-    assert all(sockets.has_connections() for sockets in several)
+    assert all(sockets.connections() for sockets in several)
 
 
 def test_a_socket_that_another_thread_opens_meanwhile_is_not_taken_for_gloos(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,7 +196,7 @@ def test_a_socket_that_another_thread_opens_meanwhile_is_not_taken_for_gloos(mon
         groups = made([sockets, GlooSockets()])
         assert tried == ["127.0.0.1"] * 5
         assert sums(groups) == [2.0, 2.0]
-        assert sockets.has_connections()
+        assert sockets.connections()
 
 
 def test_where_it_cannot_be_told_nothing_is_touched_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -210,7 +210,7 @@ def test_where_it_cannot_be_told_nothing_is_touched_and_that_is_told(monkeypatch
         sockets = GlooSockets()
         assert sockets.address() == ""
         sockets.meet([where(opened.enter_context(connected())[0])])
-        assert not sockets.has_connections()
+        assert not sockets.connections()
 
 
 @pytest.mark.parametrize("told", ["", b"", "?", "127.0.0.1", " 80", "a b", b"\xff 8\xff", "127.0.0.1 -1"])
@@ -234,7 +234,7 @@ def test_the_end_that_leads_to_a_rank_is_shut_and_nothing_else() -> None:
     ):
         datagrams.connect(listener.getsockname())
         sockets.meet([where(listener)])
-        assert sockets.has_connections()
+        assert sockets.connections()
         assert sockets.shut_connections() == 1, "the other end is another process's"
         assert client.recv(1) == b"", "whoever waits is told"
         server.settimeout(0.05)
@@ -295,9 +295,9 @@ def test_a_rank_that_waits_is_freed_whichever_end_of_the_connection_it_has(known
     sockets = [GlooSockets(), GlooSockets()]
     groups = made(sockets)
     for each in sockets:
-        assert each.has_connections()
+        assert each.connections()
         each.forget()
-    (accepted,) = [each for each in sockets if each.has_connections()]
+    (accepted,) = [each for each in sockets if each.connections()]
     if known == "where its peer listens":
         address, accepted = accepted.address(), GlooSockets()
         accepted.meet([address])
@@ -367,9 +367,9 @@ def test_a_wait_in_a_group_of_torchs_own_is_freed_too(interface: str, monkeypatc
         groups = on_threads(2, make)
     assert [type(group) for group in groups] == [dist.ProcessGroupGloo] * 2
     assert sums(groups) == [2.0, 2.0]
-    assert sockets.has_connections()
+    assert sockets.connections()
     sockets.forget()
-    assert sockets.has_connections(), "it listens for one of them"
+    assert sockets.connections(), "it listens for one of them"
     with waiting(groups[0]) as error:
         assert "onnection" in freed(error, sockets)
 

@@ -125,8 +125,8 @@ def test_a_death_in_a_backward_cuts_off_the_others_with_its_cause(prepared: Note
     _healed(prepared, [2])
 
 
-def test_heal_has_nothing_to_do_where_all_live_and_refuses_ranks_that_are_not(prepared: Notebook) -> None:
-    assert "nothing to heal" in prepared.run("%distributed heal").text
+def test_heal_forms_the_groups_again_where_all_live_and_refuses_ranks_that_are_not(prepared: Notebook) -> None:
+    assert "All processes are alive. Their process groups were formed again" in prepared.run("%distributed heal").text
     assert "Rank 9 (in '9') does not exist" in prepared.run("%distributed heal 9", fails=True).error_text
     assert prepared.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 

@@ -26,7 +26,7 @@ from ...errors import StartError
 from ...profile_file import set_preload
 from ...world_dir import HOME_VARIABLE, WorldDir
 from ..peers import listener_at
-from ..start import THREADS
+from ..start import THREADS, environment
 from . import messages
 from .inheritance import PLAYED_VARIABLE, ROOM, WARM_VARIABLE, Inherited, identity
 from .messages import Began, Refused, Warm
@@ -140,8 +140,8 @@ def _begin(folder: Path) -> subprocess.Popen[bytes]:
     """Begin a seed; who connects from now on is answered when it has imported all."""
     path = folder / messages.SOCKET
     path.unlink(missing_ok=True)
-    environment = {**os.environ, **dict.fromkeys(THREADS, "1"), HOME_VARIABLE: ROOM}
-    environment.pop(PLAYED_VARIABLE, None)  # or the seed, and the forks of others, would end with that notebook
+    variables = environment({**dict.fromkeys(THREADS, "1"), HOME_VARIABLE: ROOM})
+    variables.pop(PLAYED_VARIABLE, None)  # or the seed, and the forks of others, would end with that notebook
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener, (folder / "log").open("wb") as log:
         listener.bind(os.fspath(path))
         listener.listen(messages.BACKLOG)
@@ -150,7 +150,7 @@ def _begin(folder: Path) -> subprocess.Popen[bytes]:
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
-            env=environment,
+            env=variables,
             cwd=folder,
             pass_fds=[listener.fileno()],
             start_new_session=True,  # ipykernel ends only when no child of its process group is left, not even a zombie

@@ -32,6 +32,7 @@ import msgspec
 import psutil
 
 from ...world_dir import HOME_VARIABLE
+from ..start import environment
 
 WARM_VARIABLE = "NBCOMM_WARM"
 """The environment variable that says how long a seed stays when nobody needs it."""
@@ -85,7 +86,9 @@ def identity() -> str:
 
 
 def _parts() -> list[bytes]:
-    environment = [name + b"=" + value for name, value in sorted(os.environb.items()) if not _is_harmless(name)]
+    variables = [
+        os.fsencode(f"{name}={value}") for name, value in sorted(environment().items()) if not _is_harmless(name)
+    ]
     interpreter = [sys.executable, sys.version, sys.prefix, sys.base_prefix, *os.uname()]
     here = Path("/proc/thread-self")  # a program that a thread starts has that thread's cores, and its groups
     status = [line for line in _read(here / "status").splitlines() if line.split(b":")[0].decode() in _STATUS]
@@ -101,13 +104,12 @@ def _parts() -> list[bytes]:
         _memory_policy(),
         _session_keyring(),
     ]
-    groups = [environment, [os.fsencode(word) for word in interpreter], status, files, [repr(rest).encode()]]
+    groups = [variables, [os.fsencode(word) for word in interpreter], status, files, [repr(rest).encode()]]
     return [part for group in groups for part in (str(len(group)).encode(), *group)]
 
 
-def _is_harmless(name: bytes) -> bool:
-    text = os.fsdecode(name)
-    return text in _HARMLESS or text.startswith(_HARMLESS_GROUPS)
+def _is_harmless(name: str) -> bool:
+    return name in _HARMLESS or name.startswith(_HARMLESS_GROUPS)
 
 
 def _read(path: Path) -> bytes:
@@ -159,12 +161,12 @@ class Inherited(msgspec.Struct, frozen=True):
             folder: where it is to work.
             added: environment variables beside this process's own.
         """
-        environment = {**os.environb, **{os.fsencode(name): os.fsencode(value) for name, value in added.items()}}
+        variables = {os.fsencode(name): os.fsencode(value) for name, value in environment(added).items()}
         status = _read(Path("/proc/thread-self/status")).splitlines()
         umask = next(int(line.split()[1], 8) for line in status if line.startswith(b"Umask"))
         ignored = [number for number in signal.valid_signals() if signal.getsignal(number) is signal.SIG_IGN]
         return cls(
-            environment,
+            variables,
             os.fsencode(folder),
             umask,  # os.umask would have to set it, while other threads make files
             {kind: resource.getrlimit(kind)[0] for kind in _LIMITS},

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ...launch.working_folder import said_of_missing
 from ...rank_spec import capital, named
+from ..cluster.generations import GROUPS
 
 if TYPE_CHECKING:
     from .session import Session
@@ -40,6 +41,8 @@ def in_words(healed: Sequence[str], seconds: float, world: Sequence[int], living
     """
     if not healed:
         return "All processes are alive, so there was nothing to heal."
+    if healed == [GROUPS]:
+        return "All processes are alive. Their process groups were formed again, and all variables are kept."
     ranks = [int(word.removeprefix("rank ")) for word in healed if word.startswith("rank ")]
     others = [word for word in healed if not word.startswith("rank ")]
     text = " and ".join([*others, *([named(ranks)] if ranks else [])])

@@ -25,7 +25,7 @@ from ...protocol import Stop
 from ...sentences import wrapped
 from ...world_dir import telling_of_room
 from ...world_info import WorldInfo
-from ..cluster.generations import Generations
+from ..cluster.generations import GROUPS, Generations
 from ..cluster.processes import Processes
 from ..cluster.rank_table import RankTable
 from ..cluster.start_options import Progress, StartOptions
@@ -447,14 +447,15 @@ class Session(Commands):
         self._dispatcher.interrupt()
 
     def heal(self, ranks: str | Iterable[int] | None = None) -> list[str]:
-        """Put new processes in the places of dead ranks; the others keep their variables, and so do groups.
+        """Put new processes in the places of dead ranks, and form all groups again; the others keep their variables.
 
         Args:
             ranks: which to replace; one that lives is ended first, and its variables are lost. By default all
                 that are dead.
 
         Returns:
-            What was replaced, in words: "rank 1", and whatever else of the world's processes was dead.
+            What was replaced, in words: "rank 1", and whatever else of the world's processes was dead; where all are
+            alive, "the process groups".
 
         Raises:
             SpecError: there are no such ranks.
@@ -474,8 +475,10 @@ class Session(Commands):
             if wanted:
                 self._note_word()
                 self._write_word()
-                if not self._dispatcher.busy():  # else the next cell says whom it waits for
-                    self._generations.renew(lambda: interrupts.pressed)
+            if not self._dispatcher.busy():  # else the next cell says whom it waits for
+                self._generations.stale = True
+                self._generations.renew(lambda: interrupts.pressed)
+                replaced = replaced or [GROUPS]
             if interrupts.pressed:
                 raise Interrupted
         if replaced:

@@ -15,6 +15,7 @@ import importlib
 import importlib.machinery
 import importlib.util
 import linecache
+import multiprocessing
 import os
 import signal
 import sys
@@ -36,6 +37,9 @@ scope: dict[str, Any] | None = None
 _content: bytes | None = None
 """What the notebook has read of the script: this machine may have no such file, or an older one."""
 
+_name = ""
+"""A name of this run of a script, the same on all ranks."""
+
 _STREAMS = ("stdin", "stdout", "stderr", "excepthook", "displayhook")
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
@@ -44,14 +48,15 @@ _brought: dict[str, ModuleType] = {}
 
 
 @contextmanager
-def instead_of_cell(content: bytes) -> Iterator[None]:
+def instead_of_cell(content: bytes, name: str) -> Iterator[None]:
     """Mark a cell that only calls `run`: its one line is not the user's, so no frame counts until the script's.
 
     Args:
         content: the script's.
+        name: of this run, the same on all ranks.
     """
-    global scope, _content  # noqa: PLW0603 - one script at a time
-    scope, _content = {}, content
+    global scope, _content, _name  # noqa: PLW0603 - one script at a time
+    scope, _content, _name = {}, content, name
     try:
         yield
     finally:
@@ -76,7 +81,7 @@ def run(file: str, argv: list[str]) -> None:
     _quote(file, _content)
     module, before = _main_module(file), scope
     try:
-        with _like_a_process(module, file, argv), lending.to_script():
+        with _like_a_process(module, file, argv), lending.to_script(_name):
             scope = vars(module)
             exec(code, scope)  # noqa: S102 - it is what the user asked for
     except SystemExit as end:
@@ -168,6 +173,7 @@ def _keep(undo: list[Callable[[], None]]) -> None:
     argv, path, main = sys.argv, list(sys.path), sys.modules["__main__"]
     streams = {name: getattr(sys, name) for name in _STREAMS}
     handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    method = multiprocessing.get_start_method(allow_none=True)
     try:
         folder: str | None = str(Path.cwd())
     except OSError:
@@ -182,11 +188,14 @@ def _keep(undo: list[Callable[[], None]]) -> None:
                 stream.open_again()
         for number, handler in handlers.items():
             signal.signal(number, handler)
+        multiprocessing.set_start_method(method, force=True)
         if folder is not None:
             with suppress(OSError):
                 os.chdir(folder)
 
     undo.append(back)
+    sys.displayhook = sys.__displayhook__
+    multiprocessing.set_start_method(None, force=True)  # a process of its own has not chosen one yet
 
 
 def _keep_descriptors(undo: list[Callable[[], None]]) -> None:

@@ -76,6 +76,7 @@ class FlightRecorder:
         lost: the call that has lost its connection, while it waits for the reason.
         apart: threads that run a user's code, but can issue nothing, by their idents; ask `is_apart`.
         busy_beside: whether anything runs in the background of the cell, in an order that other calls must keep.
+        unseen: calls of the current request have ended, of which only C++ has seen how.
         aborted: when the current generation was aborted, by `time.monotonic`; 0 while it lives.
     """
 
@@ -106,7 +107,7 @@ class FlightRecorder:
         self._last: RecordedCall | None = None
         self.lost: RecordedCall | None = None
         self._creations = Log(NEW_GROUP, [])
-        self._left = False
+        self._left = self.unseen = False
         self.aborted = 0.0
 
     # ── groups ──────────────────────────────────────────────────────────────────────────────────────
@@ -131,6 +132,11 @@ class FlightRecorder:
     def is_out_of_step(self) -> bool:
         """Return whether an interrupt has ended a call between the number that it took and its beginning."""
         return any(log.is_out_of_step() for log in self.logs())
+
+    @property
+    def broken(self) -> bool:
+        """Whether a call has failed in its transport: its group cannot carry out any other."""
+        return any(log.broken for log in self._logs.values())
 
     def issued(self) -> dict[str, int]:
         """Return the number of collectives issued in each group; if groups were made, also their number."""
@@ -157,6 +163,7 @@ class FlightRecorder:
         self.waiting.clear()
         self.waiting_elsewhere = {ident: waits for ident, waits in list(self.waiting_elsewhere.items()) if waits}
         self.inside = self._last = self.lost = None
+        self.unseen = False
         self.delegated = Delegated()
 
     @contextmanager
@@ -196,6 +203,9 @@ class FlightRecorder:
             ended = call.has_ended(work)
             if ended and call.entry is not None and self.journal.curious:
                 self.journal.close(call.entry)
+            if ended and call.log.is_gloos:
+                call.look_for_failure(work)
+            self.unseen |= key in unheld
             if ended or key in unheld:
                 self._end(key)
         self._enough = max(_MANY, 2 * len(self.live))  # otherwise each call would ask all handles that have not ended
@@ -318,8 +328,8 @@ class FlightRecorder:
         while True:
             if not sliced or _NOT_YET not in str(error):
                 told = self._explain(error)
-                if told is error and not limited and call is not None and not self.aborted:
-                    call.fail()
+                if told is error and call is not None and not (limited and _NOT_YET in str(error)):
+                    call.fail(limited=limited)
                 raise told from None
             self._go_on(call, first=first)
             first = False

@@ -30,6 +30,7 @@ class Log:
         board: where its calls are compared with other ranks'; None if they are not compared.
         life: the group's number there.
         failed: the last collectives that have failed here after they had begun.
+        broken: a call has failed in its transport: gloo has closed the group's connections.
         stuck: a call has not ended although its connections were shut; the group must never be destroyed.
     """
 
@@ -39,7 +40,7 @@ class Log:
         self.ranks = rank_lists.written(members)  # once, and not for each call
         self.key = f"{name} {self.ranks}"  # of the counts of its collectives: a text knows its hash
         self.timeout = timeout
-        self.stuck = False
+        self.stuck = self.broken = False
         self.board: FingerprintBoard | None = None
         self.life = 0
         self.begin()
@@ -208,10 +209,20 @@ class RecordedCall(Step):
             return self.log.is_gloos and bool(work.get_future().done())
         return False
 
-    def fail(self) -> None:
-        """Note that the call has failed after it had begun: others may wait for this rank there."""
-        if self.kind == "collective":
+    def fail(self, *, limited: bool = False) -> None:
+        """Note that the call has failed after it had begun; others may wait there, unless it is limited."""
+        self.log.broken = True
+        if self.kind == "collective" and not limited:
             self.log.failed.append(self.seq)
+
+    def look_for_failure(self, work: Any) -> None:
+        """Note whether a call that has ended has failed: C++ has waited for it, or nobody."""
+        with suppress(RuntimeError):  # as in `has_ended`
+            future = work.get_future()
+            try:
+                future.value()
+            except RuntimeError:
+                self.log.broken = True
 
     def tell_place(self, scope: dict[str, Any] | None) -> None:
         """Tell the other ranks what torch and the cell called, for the message of a rank that does something else."""

@@ -72,8 +72,9 @@ class Calls(Identity):
         the backend or a connection has failed: nobody knows how far the call has come.
         """
         told = self._hub.explain(error)
-        failed = told is not error or isinstance(error, dist.DistError) or self._hub.ended()
-        if not failed and not call.limited:
+        if told is not error or isinstance(error, dist.DistError) or self._hub.ended() or call.limited:
+            call.log.broken = True
+        else:
             call.take_back()
             self._comparison.refuse(call, error)
         return told

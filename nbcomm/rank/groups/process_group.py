@@ -62,10 +62,11 @@ class RankGroup(Calls):
         self._may_block = "nccl" in backend
         """Whether a collective's method may wait for other ranks before it returns its handle."""
         self._store: Any = None
+        self._coalescing: torch.device | None = None
         self._direct: Any = None
         """What carries out calls for the CPU inside of the inside."""
 
-    def form(self, absent: Sequence[int] = (), without: Sequence[int] = ()) -> None:
+    def form(self, absent: Sequence[int] = (), without: Sequence[int] = (), patience: timedelta | None = None) -> None:
         """Meet the other members, who must do so too, and begin to count from 1.
 
         A group of which a member cannot come is not formed, and says so when it is used.
@@ -73,6 +74,7 @@ class RankGroup(Calls):
         Args:
             absent: ranks that are dead.
             without: ranks that have destroyed their end of it.
+            patience: how long to wait for the other members; by default as long as for a call.
         """
         hub = self._hub
         self.drop()
@@ -102,6 +104,7 @@ class RankGroup(Calls):
             self.members,
             hub.ended,
             hub.gpu,
+            patience,
         )
         inner = self._inner
         self._direct = process_groups.direct(inner, self._backend)
@@ -119,12 +122,17 @@ class RankGroup(Calls):
 
     @contextmanager
     def tried_out(self) -> Iterator[None]:
-        """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted."""
+        """While nbcomm itself calls a collective of a group that is just formed: it is neither compared nor counted.
+
+        It may take longer than a user's call.
+        """
         pages, self._comparison.pages = self._comparison.pages, Pages()
         board, self._log.board = self._log.board, None
+        self._formed().set_timeout(max(self._timeout, _PATIENCE))
         try:
             yield
         finally:
+            self._formed().set_timeout(self._timeout)
             self._comparison.pages, self._log.board = pages, board
             self._log.begin()
 
@@ -134,6 +142,11 @@ class RankGroup(Calls):
             _stuck.append(self._inner)  # its end would wait for a call that gloo has forgotten
         self._inner = self._direct = None
         self._comparison.look_at(None)
+
+    @property
+    def is_gloos(self) -> bool:
+        """Whether it is formed, and gloo serves some device."""
+        return self._inner is not None and "gloo" in process_groups.devices_of(self._backend).values()
 
     @property
     def on_devices(self) -> list[Any]:
@@ -268,9 +281,16 @@ class RankGroup(Calls):
 
     def _start_coalescing(self, device: torch.device) -> None:
         self._formed()._start_coalescing(device)
+        self._coalescing = device
 
     def _end_coalescing(self, device: torch.device) -> Any:
+        self._coalescing = None
         return self._formed()._end_coalescing(device)
+
+    def leave_coalescing(self) -> None:
+        """End what `_start_coalescing` has begun and nobody has ended: NCCL would hold back this thread's calls."""
+        if self._coalescing is not None:
+            self._end_coalescing(self._coalescing)
 
     def abort(self) -> None:
         """Torch's abort of the backends."""
@@ -288,6 +308,9 @@ class RankGroup(Calls):
             self._log.timeout = timeout
         self._formed().set_timeout(timeout)
 
+
+_PATIENCE = timedelta(minutes=1)
+"""For nbcomm's own call, which the notebook ends earlier."""
 
 _stuck: list[Any] = []
 """What must live as long as the process, for its end would never end."""

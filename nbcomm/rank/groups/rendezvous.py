@@ -14,12 +14,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import torch.distributed as dist
 
+from ...protocol.common import LOOPBACK
+from ...torch_internals import c10d
 from .store_ways import StoreWay, WayToStore
 
 _REPLACED = 30.0
@@ -246,6 +249,25 @@ class StoreClient(dist.Store):  # type: ignore[name-defined,misc]  # torch has n
 
     def set_timeout(self, timeout: timedelta) -> None:
         self._seconds = timeout.total_seconds()
+
+
+def stand_in(place: Callable[[], tuple[str, str]], store: Callable[[], Any]) -> c10d.Undo:
+    """Let ``dist.TCPStore`` at a place return another store from now on: torchrun's agent serves one there.
+
+    No port is open there, for a TCPStore admits everybody who can reach it.
+
+    Args:
+        place: returns MASTER_ADDR and MASTER_PORT.
+        store: returns the other one; None for torch's own.
+    """
+
+    def make(plain: Any, host_name: str, port: int, *args: Any, **kwargs: Any) -> Any:
+        host, there = place()
+        alike = host_name == host or {host_name, host} <= {"localhost", LOOPBACK}
+        found = store() if alike and str(port) == there else None
+        return plain(host_name, port, *args, **kwargs) if found is None else found
+
+    return c10d.put(c10d.dist, "TCPStore", c10d.StandIn(c10d.dist.TCPStore, make))
 
 
 def _bytes(value: bytes | str | list[int]) -> bytes:

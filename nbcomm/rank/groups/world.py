@@ -16,6 +16,7 @@ from contextlib import AbstractContextManager, ExitStack, contextmanager, nullco
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from weakref import WeakSet
 
 import torch
 import torch.distributed as dist
@@ -24,7 +25,7 @@ from ... import errors
 from ...comm import Communicator, lending
 from ...node.dealers import Outward
 from ...protocol import FormGroups, Mismatch, RankPlacement, rank_lists
-from ...torch_internals import ddp_fsdp, nccl, process_groups, wait_hooks
+from ...torch_internals import c10d, ddp_fsdp, nccl, process_groups, unfinished
 from ...torch_internals.check import self_check
 from ...world_info import LinkInfo
 from ..clock import clock
@@ -34,7 +35,7 @@ from .environment import interface_of, seed_differently, torchrun_environment
 from .generation import PATIENCE, Generation
 from .membership import Groups, exchange, without
 from .process_group import RankGroup
-from .rendezvous import StoreClient
+from .rendezvous import StoreClient, stand_in
 from .store_ways import FarWay, UnixWay, WayToStore
 
 _WORLD = "0"
@@ -71,6 +72,7 @@ class World(Generation):
         self._absent: tuple[int, ...] = ()
         self._environment: dict[str, str] = {}
         self._inits = 0
+        self._made: WeakSet[RankGroup] = WeakSet()
         self._patches = ExitStack()
         """Restores what nbcomm has replaced in torch."""
         in_child(self._forked)
@@ -134,8 +136,9 @@ class World(Generation):
             following, ours = self.gloo.following_torch, self._is_ours
             self._patches.callback(process_groups.hand_out(self._make_group, ours, following, place.backend))
             self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
-            self._patches.callback(wait_hooks.watch_waits(self.record.wait))
-            self._patches.callback(wait_hooks.watch_new_groups(self._watched_new_group))
+            self._patches.callback(stand_in(self._master, self._store_of_an_agent))
+            self._patches.callback(c10d.watch_waits(self.record.wait))
+            self._patches.callback(c10d.watch_new_groups(self._watched_new_group))
             self._patches.callback(ddp_fsdp.follow_modules())
 
     def _withdraw(self) -> None:
@@ -161,7 +164,7 @@ class World(Generation):
             return
         world = dist.group.WORLD
         # Before the sums, which need this rank: behind them others may have formed anew, and shut what they had.
-        connected = place.world_size == 1 or "gloo" not in place.backend or self.gloo.has_connections()
+        connected = place.world_size == 1 or "gloo" not in place.backend or bool(self.gloo.connections())
         with self._by_everyone(), world.tried_out() if isinstance(world, RankGroup) else nullcontext():
             selftest.reduce_world(place.rank, place.world_size, torch.device(place.device))
         self.record.journal.begin()
@@ -190,6 +193,13 @@ class World(Generation):
         self._inits += 1
         return process_groups.part_of(self._store, f"init:{self._inits}")
 
+    def _master(self) -> tuple[str, str]:
+        return self._environment["MASTER_ADDR"], self._environment["MASTER_PORT"]
+
+    def _store_of_an_agent(self) -> Any:
+        """Return the store that torchrun's agent would serve: until the groups are formed again, or a script ends."""
+        return process_groups.part_of(process_groups.default_store(), "agent") if dist.is_initialized() else None
+
     def _is_ours(self, of: tuple[int, int] | None) -> bool:
         """Return whether a group is part of this world, and not of another one that a cell has made."""
         if of is None:
@@ -198,6 +208,7 @@ class World(Generation):
 
     def _make_group(self, *args: Any) -> RankGroup:
         group = RankGroup(self, *args)
+        self._made.add(group)
         # A destroyed group has connections and threads as long as it is referenced. It is kept while a call of it is
         # under way: its end would wait for that call.
         alive, going = _alive(), self.record.going()
@@ -220,6 +231,7 @@ class World(Generation):
             ────────── they look at each other's pages, and try the world with an all_reduce ──────────
         """
         assert self._store is not None  # noqa: S101 - for mypy: a first generation has one
+        unfinished.finish()  # where it could not be done behind the cell
         self._end_generation(order)
         self._absent = rank_lists.read(order.absent)
         self._inits = 0
@@ -279,7 +291,8 @@ class World(Generation):
         if not dist.is_initialized():  # a cell has destroyed it
             self._join(order)
         for group in formed:
-            group.form(self._absent, without(membership, group.called, group.members) if group.called != _WORLD else ())
+            gone = without(membership, group.called, group.members) if group.called != _WORLD else ()
+            group.form(self._absent, gone, timedelta(seconds=order.timeout))  # a user's timeout is one for calls
         process_groups.set_group_count(_count(membership))
 
     def _exchange_membership(self, order: FormGroups) -> dict[int, Groups]:
@@ -376,15 +389,33 @@ class World(Generation):
 
     @property
     def stale(self) -> bool:
-        """Whether groups must be re-formed before the next cell: they were aborted, or a cell has destroyed them."""
-        return self._broken is not None or not dist.is_initialized() or self.replaced
+        """Whether groups must be re-formed before the next cell: see `look_back`."""
+        lives = self._broken is None and dist.is_initialized() and not self.replaced
+        return not lives or self.record.broken or (self.record.unseen and self._lacks_connections())
 
-    def in_the_middle(self) -> bool:
-        """Return whether a cell that failed has left a module inside its forward or backward, or calls on a GPU."""
-        if self.plain:
-            return False
-        self.record.await_device(_SETTLES)
-        return ddp_fsdp.interrupted() or bool(self.record.undone())
+    def _lacks_connections(self) -> bool:
+        """Return whether gloo has closed some: each member of a group has one to each other, and a destroyed one, too."""
+        return self.gloo.connections() < sum(len(group.members) - 1 for group in self._made if group.is_gloos)
+
+    def look_back(self, *, failed: bool, alone: bool) -> tuple[bool, list[str]]:
+        """Look whether the groups are as they were before the request.
+
+        They are if their generation has not ended, if what torch keeps of them is as it was before, and if no call of
+        them has failed in its transport. Otherwise, what torch keeps is put right here, and they are formed again.
+
+        Args:
+            failed: the request has ended with an error.
+            alone: no thread of a cell goes on, which may be inside torch's code.
+
+        Returns:
+            Whether they must be formed again, and what was left unfinished, in words.
+        """
+        left = unfinished.finish() if failed or alone else []
+        stale = self.stale or bool(left)
+        if failed and not stale and not self.plain:  # a module may be inside its forward or backward, or the GPU busy
+            self.record.await_device(_SETTLES)
+            stale = ddp_fsdp.interrupted() or bool(self.record.undone())
+        return stale, left
 
     # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
 
@@ -406,7 +437,7 @@ class World(Generation):
         self.board = None
         self._patches.close()
         if self.place is not None and not self.plain:
-            wait_hooks.watch_new_groups(self._new_group_of_child)
+            c10d.watch_new_groups(self._new_group_of_child)
 
     def _new_group_of_child(self, make: Callable[[], Any], *_: Any) -> Any:
         if isinstance(dist.group.WORLD, RankGroup):

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import pytest
 
+from nbcomm.notebook.cluster.generations import GROUPS
 from nbcomm.notebook.session.buttons import in_words
 from nbcomm.notebook.session.registry import actions
 from nbcomm.panel import useful_buttons as useful
@@ -38,3 +39,8 @@ def test_a_heal_says_who_kept_variables_and_nothing_of_others_where_there_are_no
     healed: list[int], living: list[int], says: str
 ) -> None:
     assert in_words([f"rank {rank}" for rank in healed], 0.21, range(4), living) == says
+
+
+def test_where_all_live_a_heal_has_formed_the_groups_again() -> None:
+    says = "All processes are alive. Their process groups were formed again, and all variables are kept."
+    assert in_words([GROUPS], 0.21, range(4), range(4)) == says

@@ -33,7 +33,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, 
 def run(code: str, *args: str, name: str = "script.py") -> None:
     """Run this text as a script in the present folder."""
     Path(name).write_text(code)
-    with script_runner.instead_of_cell(code.encode()):
+    with script_runner.instead_of_cell(code.encode(), "a run"):
         script_runner.run(str(Path.cwd() / name), [name, *args])
 
 
@@ -152,7 +152,7 @@ def test_a_script_that_is_not_on_this_machine_runs_and_is_quoted(user: dict[str,
     if here is not None:
         file.write_text(here)
     content = "# coding: latin-1\nname = 'é'\ndef f():\n    return 1 / 0\n".encode("latin-1")
-    with script_runner.instead_of_cell(content):
+    with script_runner.instead_of_cell(content, "a run"):
         script_runner.run(str(file.absolute()), [file.name])
     assert user["name"] == "é"
     assert inspect.getsource(user["f"]) == "def f():\n    return 1 / 0\n"
