@@ -329,8 +329,8 @@ class _Writer:
             words = [f"{name} (needed by {', '.join(missing.pop(name))})" for name in doubtful]
             notes.append(
                 f"Nothing in this script defines {', '.join(words)}, unless {' or '.join(imports)} does: "
-                f"the names that {'this import defines' if len(imports) == 1 else 'these imports define'} are unknown "
-                f"without running {'it' if len(imports) == 1 else 'them'}."
+                f"{'this import fails' if len(imports) == 1 else 'these imports fail'} in a fresh process, so the "
+                f"names that {'it defines' if len(imports) == 1 else 'they define'} are unknown."
             )
         notes += [
             f"{name} is needed by {', '.join(where)}, but nothing in this script defines it."

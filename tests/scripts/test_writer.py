@@ -303,8 +303,8 @@ def test_a_star_import_that_is_not_known_is_named_in_one_sentence() -> None:
     doubtful, sure = notes(*cells)
     assert doubtful == (
         "Nothing in this script defines a (needed by In [3]), b (needed by In [3], In [4]), unless `from no_such "
-        "import *` in In [1] or `from .a import *` in In [2] does: the names that these imports define are unknown "
-        "without running them."
+        "import *` in In [1] or `from .a import *` in In [2] does: these imports fail in a fresh process, "
+        "so the names that they define are unknown."
     )
     assert sure == "_ is needed by In [4], but nothing in this script defines it."
     text = script(*cells)
@@ -312,7 +312,10 @@ def test_a_star_import_that_is_not_known_is_named_in_one_sentence() -> None:
         "# a: nothing in this script defines it, unless `from no_such import *` or `from .a import *` does.\n" in text
     )
     assert "# _: nothing in this script defines it.\n" in text
-    assert "that this import defines are unknown without running it." in notes("from no_such import *\na")[0]
+    assert (
+        "this import fails in a fresh process, so the names that it defines are unknown."
+        in notes("from no_such import *\na")[0]
+    )
     assert not notes("from no_such import *", "rank, len([])"), "nothing is missing, so nothing is said"
 
 

@@ -394,7 +394,7 @@ class World(Generation):
         return not lives or self.record.broken or (self.record.unseen and self._lacks_connections())
 
     def _lacks_connections(self) -> bool:
-        """Return whether gloo has closed some: each member of a group has one to each other, and a destroyed one, too."""
+        """Return whether gloo has closed some: each member of a group has one to each other, also a destroyed one."""
         return self.gloo.connections() < sum(len(group.members) - 1 for group in self._made if group.is_gloos)
 
     def look_back(self, *, failed: bool, alone: bool) -> tuple[bool, list[str]]:
