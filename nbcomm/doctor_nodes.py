@@ -11,13 +11,14 @@ import shutil
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from .doctor import CheckResult
 from .errors import NbcommError
 from .notebook.cluster.joining import in_words
+from .notebook.measures.bench import time_pairs
 from .notebook.session import registry
 
 if TYPE_CHECKING:
@@ -30,9 +31,6 @@ _CLOCKS = 1.0
 
 _SLOW = 3.0
 """How many times slower than the median a pair of nodes may be before it is named."""
-
-_SMALL, _LARGE = 8, 8 << 20
-"""Bytes of a message for its time, and for the bandwidth."""
 
 
 class Room(NamedTuple):
@@ -88,11 +86,9 @@ def _nodes(session: Session) -> Iterator[tuple[str, CheckResult]]:
     for node, rank in firsts.items():
         yield f"node {node}", _node(session, node, rank)
     if len(ranks) > 1:
-        took = session.call(time_pairs, ranks)
-        pairs = {(a, b): times for a, b, *times in took[ranks[0]]}
+        times, speeds = time_pairs(session, ranks)
         names = {rank: f"node {node}" for node, rank in firsts.items()}
-        yield "time of a message", slowest({pair: times[0] for pair, times in pairs.items()}, names, "µs", 1e6)
-        speeds = {pair: times[1] for pair, times in pairs.items()}
+        yield "time of a message", slowest(times, names, "µs", 1e6)
         yield "bandwidth", slowest(speeds, names, "MB/s", 0.0)
 
 
@@ -125,53 +121,6 @@ def look_around() -> Room:
     interfaces = [os.environ["GLOO_SOCKET_IFNAME"], os.environ["NCCL_SOCKET_IFNAME"]]
     rdma = sorted(each.name for each in Path("/sys/class/infiniband").glob("*"))
     return Room(socket.gethostname(), time.time(), free[0], free[1], [*dict.fromkeys([*interfaces, *rdma])])
-
-
-def time_pairs(ranks: Sequence[int]) -> list[tuple[int, int, float, float]]:
-    """Time messages between each two of these ranks, one pair after the other; all ranks must call it.
-
-    Args:
-        ranks: the first of each node.
-
-    Returns:
-        For each pair, its ranks, the seconds of a small message, and the bandwidth in bytes a second. Only the first of
-        these ranks knows all of them.
-    """
-    import torch.distributed as dist
-
-    mine = dist.get_rank()
-    told = []
-    for place, a in enumerate(ranks):
-        for b in ranks[place + 1 :]:
-            dist.barrier()
-            if mine not in (a, b):
-                continue
-            other = b if mine == a else a
-            small = _there_and_back(_SMALL, 20, other, first=mine == a) / 2
-            large = _there_and_back(_LARGE, 3, other, first=mine == a) / 2
-            told.append((a, b, small, _LARGE / max(large, 1e-9)))
-    dist.barrier()
-    gathered: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(gathered, [one for one in told if one[0] == mine])
-    return [one for those in gathered for one in those] if mine == ranks[0] else []
-
-
-def _there_and_back(size: int, times: int, other: int, *, first: bool) -> float:
-    """Return the median of the seconds that a message and its answer take."""
-    import torch
-    import torch.distributed as dist
-
-    message = torch.zeros(size, dtype=torch.uint8)
-    took = []
-    for _ in range(times):
-        began = time.perf_counter()
-        for sends in (first, not first):
-            if sends:
-                dist.send(message, other)
-            else:
-                dist.recv(message, other)
-        took.append(time.perf_counter() - began)
-    return statistics.median(took)
 
 
 def slowest(found: dict[tuple[int, int], float], names: dict[int, str], unit: str, factor: float) -> CheckResult:

@@ -64,11 +64,6 @@ CALLBACK = -1
 _AGAIN = 0.1
 """Seconds after which an answer that could not be given is given again."""
 
-_REPLACED = (
-    "the cell replaced the world's process group with its own (dist.init_process_group); the next cell has the world's "
-    "again, and the groups that the cell created in its own are lost."
-)
-
 
 @dataclass
 class MainThreadState:
@@ -348,12 +343,9 @@ class MainLoop:
         talks = bool(told.get("steps"))
         with self._faults.beside("its unfinished calls are not known", notes.append):
             told["doing"] = doing = world.stuck.at_end()
-            broken, left = world.look_back(failed=done.failure is not None, alone=not doing.threads)
-            # Who was interrupted in a collective has perhaps taken its place in the order, and not begun it.
-            told["broken"] = broken or (
-                done.interrupted and (talks or bool(told["dropped"]) or world.record.is_out_of_step())
-            )
-            notes += self._remarks(message, [] if done.failure else left) if broken else []
+            broken, said = world.look_back(failed=done.failure is not None, alone=not doing.threads)
+            told["broken"] = broken or done.interrupted  # perhaps between a call's place in the order and its beginning
+            notes += said if isinstance(message, Run | Call) else []
         with self._faults.beside("what the cell may lack could not be told", notes.append):
             if not isinstance(message, Run) or message.script is not None:
                 notes += self._hiding.look(self._shell, tell=isinstance(message, Push))
@@ -366,13 +358,6 @@ class MainLoop:
                 unused = self._unused
                 notes += unused.explain(self._shell, message.code, message.above) if good else self._reserve.explain()
         return told
-
-    def _remarks(self, message: MainLoopRequest, left: list[str]) -> list[str]:
-        """Return what a user should know of how a cell has left the world."""
-        if not isinstance(message, Run | Call):
-            return []
-        open_ = [f"the cell ended inside {what}; nbcomm has closed it." for what in left]
-        return [_REPLACED, *open_] if self._parts.world.replaced else open_
 
     def _story(self) -> dict[str, Any]:
         """Report the request's calls that needed other ranks."""

@@ -11,11 +11,16 @@ def test_any_bytes_may_be_in_the_folders_name_and_the_environment_and_the_folder
     open_notebook: Callable[..., Notebook],
 ) -> None:
     notebook = open_notebook(
-        "import os\nos.mkdir(b'caf\\xe9')\nos.chdir(b'caf\\xe9')", "%distributed start -n 2", ODD="\udcff"
+        "import os\nos.makedirs(b'caf\\xe9/lib')\nos.chdir(b'caf\\xe9')\nopen('lib/beside.py', 'w').close()",
+        "%distributed start -n 2",
+        ODD="\udcff",
+        PYTHONPATH="lib",  # from this folder, and not from one of nbcomm's
     )
+    beside = "%%distributed\nimport os, beside\nos.path.samefile(beside.__file__, 'lib/beside.py')"
+    assert notebook.run(beside).text == "[0-1] True\n"
     seen = notebook.run("%%distributed\nimport os\nkept = rank\nos.getcwdb()[-4:], os.environb[b'ODD']")
     assert seen.text == "[0-1] (b'caf\\xe9', b'\\xff')\n"
-    notebook.run("os.rmdir(os.getcwdb())")
+    notebook.run("import shutil\nshutil.rmtree(os.getcwdb())")
     healed = notebook.run("%distributed heal 1").text
     assert "Rank 1 is back" in healed
     assert "The notebook's working folder does not exist any more, so new processes were started in '" in healed

@@ -218,6 +218,37 @@ def test_the_script_of_the_moment_and_what_lies_beside_it(notebook: Notebook, tr
     assert notebook.run("%%distributed\nall_reduce(1)").text == "[0-3] 4\n"
 
 
+TWICE = """\
+import contextlib, datetime, io, os, torch, torch.distributed as dist, torch.multiprocessing as mp
+mp.set_start_method("spawn")
+dist.init_process_group("gloo")
+rank, size, five = dist.get_rank(), dist.get_world_size(), datetime.timedelta(seconds=5)
+shared = dist.distributed_c10d._get_default_store()
+agents = dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+for store in (shared, agents):
+    store.add("arrived", 1)
+dist.barrier()
+print(shared.add("arrived", 0), agents.add("arrived", 0) % size)
+raw, x = dist.ProcessGroupGloo(dist.PrefixStore("raw", shared), rank, size, five), torch.ones(1)
+raw.allreduce([x]).wait()
+with contextlib.redirect_stdout(io.StringIO()) as shown:
+    exec(compile("1 + 1", "typed", "single"))
+print(x.item(), repr(shown.getvalue()))
+dist.destroy_process_group()
+"""
+
+
+def test_each_run_of_a_script_finds_what_a_process_finds(notebook: Notebook, folder: Path) -> None:
+    (folder / "twice.py").write_text(TWICE)
+    method = "%%distributed\nimport multiprocessing\nmultiprocessing.get_start_method(allow_none=True)"
+    before = notebook.run(method).text
+    for _ in range(2):
+        assert notebook.run("%distributed run twice.py").text == "[0-3] 4 0\n[0-3] 4.0 '2\\n'\n"
+    assert notebook.run(method).text == before
+    assert notebook.run("%%distributed\n1 + 1").text == "[0-3] 2\n"
+    assert torchrun(folder / "twice.py", 2) == ["2 0\n2.0 '2\\n'\n"] * 2
+
+
 @pytest.mark.parametrize(
     ("code", "said"),
     [

@@ -140,24 +140,22 @@ def pairs(world: World) -> list[Grid]:
     """
     if len(world.ranks) < 2:
         raise SpecError("One rank has no pairs: start a world of two or more.")
-    found: dict[tuple[int, int], list[float]] = {}
-    for one, other in itertools.combinations(world.ranks, 2):
-        times = []
-        for size in _MESSAGES:
-            repeats = 20 if size == _MESSAGES[0] else 5
-            args = ((one, other), size, repeats)
-            times.append(max(on_ranks(world, "times.of_message", *args, ranks=[one, other])))
-        found[one, other] = found[other, one] = times
+    times, speeds = time_pairs(world, world.ranks)
     small, large = map(amount, _MESSAGES)
     return [
-        _table(world.ranks, f"Time of a message of {small}", {pair: each[0] for pair, each in found.items()}, short),
-        _table(
-            world.ranks,
-            f"Speed of a message of {large}",
-            {pair: _MESSAGES[1] / each[1] for pair, each in found.items()},
-            rate,
-        ),
+        _table(world.ranks, f"Time of a message of {small}", times, short),
+        _table(world.ranks, f"Speed of a message of {large}", speeds, rate),
     ]
+
+
+def time_pairs(world: World, ranks: Sequence[int]) -> list[dict[tuple[int, int], float]]:
+    """Return for each two of these ranks the seconds of a small message, and the bytes a second of a large one."""
+    found: list[dict[tuple[int, int], float]] = [{}, {}]
+    for pair in itertools.combinations(ranks, 2):
+        for into, size, repeats in zip(found, _MESSAGES, (20, 5), strict=True):
+            took = max(on_ranks(world, "times.of_message", pair, size, repeats, ranks=[*pair]))
+            into[pair] = took if into is found[0] else size / max(took, 1e-9)
+    return found
 
 
 def _table(
@@ -166,8 +164,8 @@ def _table(
     most = max(of.values()) or 1.0
     boxes = {
         str(one): [
-            Box("", (one,), 0.0) if one == other else Box(written(of[one, other]), (one,), of[one, other] / most)
-            for other in ranks
+            Box("", (one,), 0.0) if value is None else Box(written(value), (one,), value / most)
+            for value in (of.get((min(one, other), max(one, other))) for other in ranks)
         ]
         for one in ranks
     }

@@ -129,10 +129,6 @@ class FlightRecorder:
         """Return the calls of each group that exists."""
         return list(self._logs.values())
 
-    def is_out_of_step(self) -> bool:
-        """Return whether an interrupt has ended a call between the number that it took and its beginning."""
-        return any(log.is_out_of_step() for log in self.logs())
-
     @property
     def broken(self) -> bool:
         """Whether a call has failed in its transport: its group cannot carry out any other."""
@@ -329,7 +325,7 @@ class FlightRecorder:
             if not sliced or _NOT_YET not in str(error):
                 told = self._explain(error)
                 if told is error and call is not None and not (limited and _NOT_YET in str(error)):
-                    call.fail(limited=limited)
+                    call.fail(limited=limited or bool(self.aborted))
                 raise told from None
             self._go_on(call, first=first)
             first = False

@@ -59,12 +59,6 @@ class Log:
         self.positions = itertools.count(1)
         self.issued = 0
 
-    def is_out_of_step(self) -> bool:
-        """Return whether a number was taken that no call has; nobody may call meanwhile."""
-        following = next(self.positions)
-        self.positions = itertools.count(following)
-        return following != self.issued + 1
-
     def take_back(self, call: RecordedCall) -> None:
         """Undo the count of a call that torch has refused: this rank has not arrived, and others may wait for it."""
         if call.kind == "collective":

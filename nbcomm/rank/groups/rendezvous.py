@@ -12,6 +12,7 @@ something new begins (`StoreClient.settle`). What began before fails, which ends
 
 from __future__ import annotations
 
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -251,20 +252,19 @@ class StoreClient(dist.Store):  # type: ignore[name-defined,misc]  # torch has n
         self._seconds = timeout.total_seconds()
 
 
-def stand_in(place: Callable[[], tuple[str, str]], store: Callable[[], Any]) -> c10d.Undo:
-    """Let ``dist.TCPStore`` at a place return another store from now on: torchrun's agent serves one there.
+def stand_in(store: Callable[[], Any]) -> c10d.Undo:
+    """Let ``dist.TCPStore`` at MASTER_ADDR and MASTER_PORT return another store from now on.
 
-    No port is open there, for a TCPStore admits everybody who can reach it.
+    torchrun's agent serves one there. Here no port is open, for a TCPStore admits everybody who can reach it.
 
     Args:
-        place: returns MASTER_ADDR and MASTER_PORT.
         store: returns the other one; None for torch's own.
     """
 
     def make(plain: Any, host_name: str, port: int, *args: Any, **kwargs: Any) -> Any:
-        host, there = place()
+        host = os.environ.get("MASTER_ADDR")
         alike = host_name == host or {host_name, host} <= {"localhost", LOOPBACK}
-        found = store() if alike and str(port) == there else None
+        found = store() if alike and str(port) == os.environ.get("MASTER_PORT") else None
         return plain(host_name, port, *args, **kwargs) if found is None else found
 
     return c10d.put(c10d.dist, "TCPStore", c10d.StandIn(c10d.dist.TCPStore, make))

@@ -43,6 +43,11 @@ _WORLD = "0"
 _SETTLES = 0.25
 """Seconds in which a GPU has done what it can do, after a cell has failed."""
 
+_REPLACED = (
+    "the cell replaced the world's process group with its own (dist.init_process_group); the next cell has the world's "
+    "again, and the groups that the cell created in its own are lost."
+)
+
 _ANEW = "The process groups were re-formed after this started; start it again."
 
 
@@ -136,7 +141,7 @@ class World(Generation):
             following, ours = self.gloo.following_torch, self._is_ours
             self._patches.callback(process_groups.hand_out(self._make_group, ours, following, place.backend))
             self._patches.callback(process_groups.meet_in(self._store_of_a_cell))
-            self._patches.callback(stand_in(self._master, self._store_of_an_agent))
+            self._patches.callback(stand_in(self._store_of_an_agent))
             self._patches.callback(c10d.watch_waits(self.record.wait))
             self._patches.callback(c10d.watch_new_groups(self._watched_new_group))
             self._patches.callback(ddp_fsdp.follow_modules())
@@ -186,19 +191,21 @@ class World(Generation):
 
     def _store_of_a_cell(self) -> Any:
         """Return the store for a cell's own ``init_process_group``; None if it wants to meet other processes."""
-        names = ("RANK", "WORLD_SIZE")  # tutorials set MASTER_ADDR and MASTER_PORT to anything
-        if self._store is None or any(os.environ.get(name) != self._environment[name] for name in names):
+        if self._store is None or self._is_elsewhere():
             return None
         self._store.settle(meets=True)
         self._inits += 1
         return process_groups.part_of(self._store, f"init:{self._inits}")
 
-    def _master(self) -> tuple[str, str]:
-        return self._environment["MASTER_ADDR"], self._environment["MASTER_PORT"]
+    def _is_elsewhere(self) -> bool:
+        """Return whether a cell means another world: tutorials set MASTER_ADDR and MASTER_PORT, too, to anything."""
+        return any(os.environ.get(name) != self._environment[name] for name in ("RANK", "WORLD_SIZE"))
 
     def _store_of_an_agent(self) -> Any:
         """Return the store that torchrun's agent would serve: until the groups are formed again, or a script ends."""
-        return process_groups.part_of(process_groups.default_store(), "agent") if dist.is_initialized() else None
+        if not dist.is_initialized() or self._is_elsewhere():
+            return None
+        return process_groups.part_of(process_groups.default_store(), "agent")
 
     def _is_ours(self, of: tuple[int, int] | None) -> bool:
         """Return whether a group is part of this world, and not of another one that a cell has made."""
@@ -408,14 +415,17 @@ class World(Generation):
             alone: no thread of a cell goes on, which may be inside torch's code.
 
         Returns:
-            Whether they must be formed again, and what was left unfinished, in words.
+            Whether they must be formed again, and what a user should know of that.
         """
         left = unfinished.finish() if failed or alone else []
+        notes = [_REPLACED] if self.replaced else []
+        if not failed:  # else its error is shown
+            notes += [f"the cell ended inside {what}; nbcomm has closed it." for what in left]
         stale = self.stale or bool(left)
         if failed and not stale and not self.plain:  # a module may be inside its forward or backward, or the GPU busy
             self.record.await_device(_SETTLES)
             stale = ddp_fsdp.interrupted() or bool(self.record.undone())
-        return stale, left
+        return stale, notes
 
     # ── a process that a cell forks ─────────────────────────────────────────────────────────────────
 

@@ -17,9 +17,14 @@ class Future:
 
     def __init__(self) -> None:
         self.over = self.calls_back = False
+        self.error: RuntimeError | None = None
 
     def done(self) -> bool:
         return self.over
+
+    def value(self) -> None:
+        if self.error is not None:
+            raise self.error
 
     def add_done_callback(self, back: Callable[[Future], None]) -> None:
         if self.calls_back:

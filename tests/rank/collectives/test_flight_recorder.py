@@ -166,6 +166,56 @@ def test_a_collective_that_has_failed_here_is_told_until_the_group_is_formed_ane
     assert record.failed() == {}
 
 
+@pytest.mark.parametrize(
+    ("kind", "limit", "error", "broken"),
+    [
+        ("collective", (), "Timed out waiting", True),
+        ("collective", (timedelta(seconds=1),), "Operation timed out!", False),  # it goes on
+        ("collective", (timedelta(seconds=1),), "Connection closed by peer", True),
+        ("recv", (timedelta(seconds=1),), "Timed out waiting", True),  # gloo has closed all connections
+    ],
+)
+def test_a_group_is_broken_by_a_call_that_fails_and_not_by_a_wait_that_may_be_repeated(
+    group: tuple[FlightRecorder, Log], kind: str, limit: tuple[timedelta, ...], error: str, broken: bool
+) -> None:
+    record, log = group
+    work, call = Work(), RecordedCall(kind, kind, log, 1, None)
+
+    def fails(*_: object) -> None:
+        raise RuntimeError(error)
+
+    record.follow(work, call)
+    with pytest.raises(RuntimeError, match=error):
+        record.wait(fails, work, limit, {})
+    assert record.broken == broken
+    record.forget()
+    assert not record.broken
+
+
+def test_a_group_is_broken_by_a_call_that_has_failed_for_cpp_or_for_nobody(group: tuple[FlightRecorder, Log]) -> None:
+    record = group[0]
+    log = record.begin_group("gloos", [1, 3], timedelta(seconds=60))
+    good, bad = Work(), Work()
+    bad.future.error = RuntimeError("Timed out waiting")
+    for work in (good, bad):
+        record.follow(work, collective(log))
+    good.future.over = True
+    record.tidy()
+    assert not record.broken
+    bad.future.over = True
+    record.tidy()
+    assert record.broken
+
+
+def test_what_only_cpp_has_seen_is_noted_until_the_next_request(group: tuple[FlightRecorder, Log]) -> None:
+    record, log = group
+    record.follow(Work(), collective(log, "reduce_scatter_tensor"))
+    record.tidy()
+    assert record.unseen
+    record.settle()
+    assert not record.unseen
+
+
 class Mark:
     """A place in a GPU's stream."""
 

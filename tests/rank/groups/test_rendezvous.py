@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 from nbcomm.node import store as server_module
 from nbcomm.node.store import Store
-from nbcomm.rank.groups.rendezvous import StoreClient
+from nbcomm.rank.groups.rendezvous import StoreClient, stand_in
 from nbcomm.rank.groups.store_ways import UnixWay
 from nbcomm.torch_internals import process_groups
 from nbcomm.torch_internals.gloo_sockets import GlooSockets
@@ -451,3 +451,27 @@ def test_what_asks_a_server_that_is_let_go_never_asks_the_next_one(path: Path, m
     assert not client.check(["late"])
     client.close()
     server.close()
+
+
+def test_a_tcp_store_at_torchruns_place_is_ours_and_any_other_is_torchs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "4711")
+    ours = dist.HashStore()
+    found: list[dist.Store | None] = [ours, ours, None]
+    undo = stand_in(lambda: found.pop(0))
+    try:
+        assert dist.TCPStore("127.0.0.1", 4711, 2, is_master=False) is ours
+        assert dist.TCPStore(host_name="localhost", port=4711) is ours
+        for there in (4711, 0):  # there is no world; and another place
+            own = dist.TCPStore("127.0.0.1", there or 0, is_master=True, wait_for_workers=False)
+            assert isinstance(own, dist.TCPStore)
+            assert not isinstance(ours, dist.TCPStore)
+        assert not found
+
+        class Users(dist.TCPStore):  # type: ignore[misc,valid-type]
+            pass
+
+        assert issubclass(Users, dist.TCPStore)
+    finally:
+        undo()
+    assert isinstance(dist.TCPStore, type)

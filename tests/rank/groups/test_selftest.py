@@ -74,7 +74,7 @@ def test_connections_that_could_not_be_shut_are_found_out(worlds):
     def lie(_):
         from nbcomm.torch_internals.gloo_sockets import GlooSockets
 
-        return GlooSockets, "has_connections", lambda _: False
+        return GlooSockets, "connections", lambda _: 0
 
     told, totals = _lied_to(worlds[2], lie)
     assert [text.partition(" connects ")[2] for text in told] == ["gloo by sockets that nbcomm does not find."] * 2
