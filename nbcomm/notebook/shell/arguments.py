@@ -87,7 +87,9 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     attach = word("attach", "Attach to a world that an earlier kernel left running, and to the cell that runs on it.")
     attach.add_argument("id", nargs="?", metavar="ID", help="id of the world; by default that of this notebook")
     word("interrupt", "Interrupt the running cell with KeyboardInterrupt.")
-    heal = word("heal", "Replace the processes of dead ranks, and form all groups again; the other ranks keep their variables.")
+    heal = word(
+        "heal", "Replace the processes of dead ranks, and form all groups again; variables of other ranks stay."
+    )
     heal.add_argument(
         "ranks", nargs="?", metavar="SPEC", help="ranks to replace, dead or alive; by default all dead ranks"
     )
