@@ -140,7 +140,6 @@ def test_the_day_of_a_learner(notebook: Callable[..., Notebook], server: Server)
 
     day.restart_kernel()
     day.says(LOADS, "An earlier kernel of this notebook left 4 ranks on cpu, with their variables.")
-    day.says(WORKED, "Nothing was run, and no world was started.")
     book.run(ATTACHED)
     day.works(WORKED, "[1] (10")
 

@@ -333,36 +333,33 @@ def test_the_world_of_another_notebook_is_taken_only_by_its_name(open_notebook: 
 LEFT = "An earlier kernel of this notebook left 1 rank on cpu, with their variables."
 
 
-def test_in_a_restarted_kernel_no_cell_starts_a_second_world_unasked(open_notebook: Open, elsewhere: str) -> None:
+def test_restart_and_run_all_runs_on_new_ranks_and_tells_the_way_back(open_notebook: Open, elsewhere: str) -> None:
     notebook = open_notebook(START, "%%distributed\nkept = 1", TMPDIR=elsewhere)
     notebook.restart()
     told = notebook.run("%load_ext nbcomm").text
     assert told.count(LEFT) == 1
     assert "type %distributed attach to go on with them." in told
-    for line in ("%%distributed\nkept", "%distributed who", "%distributed pull kept"):
+    for line in ("%distributed who", "%distributed pull kept"):
         refused = notebook.run(line, fails=True).error_text
         assert refused.count(LEFT) == 1
         assert "For new ranks, " in refused
     assert LEFT in notebook.run("%distributed").text
     notebook.run("%distributed attach")
     assert notebook.run("%%distributed\nkept").text == "[0] 1\n"
-    # A cell that is run again starts new ranks.
-    notebook.restart()
-    notebook.run("%load_ext nbcomm\nopen('x.py', 'w').write('1')")
-    assert LEFT in notebook.run("%distributed run x.py", fails=True).error_text
-    notebook.run("%distributed run x.py")
-    notebook.run("%distributed stop")
-    notebook.run("%distributed attach")
-    # An explicit start is what Run All does after a restart: it starts, and tells of the other.
-    notebook.restart()
-    notebook.run("%load_ext nbcomm")
-    told = notebook.run(START).text
-    assert told.count(LEFT) == 1
-    assert "type %distributed attach --world NAME to go on with" in told
+    # Run All: whatever comes first starts new ranks, and tells of the others.
+    for first in ("%%distributed\n1", "%distributed run x.py", START):
+        notebook.restart()
+        notebook.run("%load_ext nbcomm\n_ = open('x.py', 'w').write('print(1)')")
+        told = notebook.run(first).text
+        assert told.count(LEFT) == 1
+        assert "type %distributed attach --world before to go on with" in told
+        assert "Nothing was run" not in told
+        if first is not START:
+            notebook.run("%distributed stop\n%distributed attach")
     unknown = notebook.run("%%distributed\nkept", fails=True).error_text
     assert "NameError" in unknown
     assert unknown.count(LEFT) == 1
-    assert "type %distributed attach --world NAME to go on with" in unknown
+    assert "type %distributed attach --world before to go on with" in unknown
     notebook.run("%distributed attach --world before")
     assert notebook.run("%%distributed --world before\nkept").text == "[0] 1\n"
     assert LEFT not in notebook.run("%%distributed\nkept", fails=True).error_text

@@ -364,7 +364,7 @@ def _of_mine(free: Sequence[FoundWorld], name: str | None = None) -> str:
     return "\n".join(
         f"An earlier kernel of this notebook left {_titled(world)}, with their variables.\n"
         f"They run for {duration(world.left)} more: type %distributed attach{f' {world.home.id}' * (len(mine) > 1)}"
-        f"{' --world NAME' * (known(world.info.name) is not None)} to go on with them."
+        f"{' --world before' * (known(world.info.name) is not None)} to go on with them."
         for world in mine
         if name in (None, world.info.name)
     )

@@ -63,7 +63,7 @@ class DistributedMagics(Magics):
         self._words["start"].set_defaults(**registry.defaults())
         self._cell_parser = cell_parser()
         self._begun_by_cell: Session | None = None
-        self._announced = self._warned = False
+        self._announced = False
         self._timing = False
         self._faults = Faults()
         self._reserve = Reserve()
@@ -180,13 +180,12 @@ class DistributedMagics(Magics):
             return registry.current(name)
         if spec is not None:
             _check_shape(spec)
-        if not self._warned and (left := registry.left_of_mine(name)):
-            self._warned = True  # once: the cell may be meant for the variables that are there
-            raise StateError(f"Nothing was run, and no world was started.\n{left}\nFor new ranks, run the cell again.")
-        self.announce()
         start_options = profiles.start_options_of(profiles.parsed(self._parser, ["start"]))
-        self._begun_by_cell = self._start(vars(start_options), panel=False)
-        return self._begun_by_cell
+        self._begun_by_cell = session = self._start(vars(start_options), panel=False)
+        if self._announced and (left := registry.left_of_mine(name)):
+            print(wrapped(left))
+        self.announce()
+        return session
 
     def announce(self) -> None:
         """Print, once, which worlds could be attached."""
