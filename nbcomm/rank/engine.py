@@ -138,8 +138,7 @@ def main(argv: list[str], key: str | None = None) -> None:
     log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
     for name in ("stdout", "stderr"):
         stand_in(name, link.capture.stream(name, log))
-    link.attach(_make_shell(home, rank), loop)
-    loop.run_forever()
+    link.attach(_make_shell(home, rank), loop).run()
 
 
 if __name__ == "__main__":

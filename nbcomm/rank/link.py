@@ -163,8 +163,12 @@ class RankLink:
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
-    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> None:
-        """Serve the notebook's requests from now on: the shell is ready. Main thread."""
+    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> MainLoop:
+        """Serve the notebook's requests from now on: the shell is ready. Main thread.
+
+        Returns:
+            What the main thread is to run.
+        """
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
@@ -188,6 +192,7 @@ class RankLink:
         self._main_loop = main_loop  # from now on the link's thread hands requests over to it
         self._messages.notify(self._hello(asks=False))
         self._rouse()
+        return main_loop
 
     # ── sending, from either thread ─────────────────────────────────────────────────────────────────
 

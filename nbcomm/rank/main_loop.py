@@ -153,12 +153,32 @@ class MainLoop:
         self._hiding, self._unused = namespace.HidingVariables(), UnusedResults()
         self._inbox: deque[_Order] = deque()
         self._baton: Baton | None = None  # while the main thread waits for the next one
+        self._cell = 0  # the last request that ran user code
         self._left: list[asyncio.Task[None]] = []  # asyncio would say of each, in some later cell, that it was pending
 
     def begin(self, loop: asyncio.AbstractEventLoop) -> None:
         """Serve requests on the main thread, whose loop this is."""
         self._loop = loop
         self._work = loop.create_task(self._serve())
+
+    def run(self) -> None:
+        """Run the event loop until the process ends: whatever leaves the loop, or stops it, does not end the rank."""
+        while not self._loop.is_closed():
+            try:
+                self._loop.run_forever()
+            except BaseException as error:  # noqa: BLE001 - of a handler of signals, or SystemExit in a task
+                with self._faults.beside("what has left the event loop could not be shown"):
+                    self._take_stray(error)
+
+    def _take_stray(self, error: BaseException) -> None:
+        """Let the cell that awaits fail with what has left the loop, or show it as late output of the last one."""
+        if is_asyncios_own(error):  # a cell has run this loop inside itself (nest_asyncio)
+            self._faults.log("the event loop was begun again", error)
+        elif not self.runner.fail(error):
+            began = error.__traceback__
+            text = "".join(traceback.format_exception(type(error), error, began and began.tb_next))
+            self._parts.capture.write(self._cell, "stderr", text)
+            self._parts.send_output()
 
     # ── the link's thread ──────────────────────────────────────────────────────────────────────────
 
@@ -403,6 +423,7 @@ class MainLoop:
         if comm is None:
             raise RuntimeError("A cell arrived before the process group had formed.")
         namespace.install(self._shell, namespace.cell_names(comm))
+        self._cell = message.id
         self._parts.begin_cell(message.id, message.ranks)
         self._parts.world.begin(message.id, [*rank_lists.read(message.ranks)])
         self.main_thread.set("running", message.id)
@@ -433,6 +454,12 @@ class MainLoop:
         self.main_thread.set("running", message.id)  # it may take long, and can be interrupted
         with self.runner.interruptible(), self._parts.world.by_itself(), self._reserve.if_needed():
             return pack(answers.answer(message, frames, self._shell), self._bulk)
+
+
+def is_asyncios_own(error: BaseException) -> bool:
+    """Return whether an error was raised in the code of asyncio's loop itself."""
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    return frames[-1].f_code.co_filename == asyncio.base_events.__file__
 
 
 def _failure(error: BaseException) -> Failure:

@@ -193,3 +193,45 @@ def test_an_interrupt_ends_ranks_that_wait_for_their_turn_to_install(four: Noteb
     four.interrupted(INSTALLS.replace("{waits}", "print('installs'); time.sleep(60)"), once="installs")
     # The next one may have its turn a moment before it hears of the interrupt, too.
     assert "ends" not in four.run("%%distributed -r 0\nprint(log.read_text())\nlog.unlink()").text
+
+
+STRAY = """\
+%%distributed
+import asyncio, signal, sys
+try:
+    import nest_asyncio2 as nest
+except ImportError:  # an older ipykernel
+    import nest_asyncio as nest
+kept, loop = 10 * rank, asyncio.get_running_loop()
+def alarm(*_):
+    raise TimeoutError("the alarm")
+signal.signal(signal.SIGALRM, alarm)
+async def leave(error):
+    await asyncio.sleep(0.1)
+    raise error
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "fails", "late"),
+    [
+        ("loop.stop()", "", ""),
+        ("_ = signal.setitimer(signal.ITIMER_REAL, 0.2)", "", "TimeoutError: the alarm"),
+        ("_ = signal.setitimer(signal.ITIMER_REAL, 0.2); await asyncio.sleep(30)", "TimeoutError: the alarm", ""),
+        ("task = asyncio.ensure_future(leave(SystemExit(3)))", "", "SystemExit: 3"),
+        ("task = asyncio.ensure_future(leave(KeyboardInterrupt())); await asyncio.sleep(30)", "KeyboardInterrupt", ""),
+        ("_ = loop.call_later(0.1, sys.exit, 4)", "", "SystemExit: 4"),
+        ("_ = loop.call_later(0.1, sys.exit, 4); await asyncio.sleep(30)", "SystemExit: 4", ""),
+        ("nest.apply()\nfor _ in range(20): asyncio.run(asyncio.sleep(0.01))", "", ""),
+    ],
+)
+def test_what_leaves_the_event_loop_does_not_end_the_rank(four: Notebook, code: str, fails: str, late: str) -> None:
+    four.run(STRAY)
+    cell = four.run(f"%%distributed\n{code}", fails=bool(fails))
+    assert fails in cell.error_text
+    if late:
+        four.until(lambda: cell.text.count(late) == 4, 30, "the late error was not shown", cell)
+        assert f"[0] (late) {late}" in cell.text
+    assert four.run("%%distributed\n(await asyncio.sleep(0.01, kept)) // 10, all_reduce(1)").lines[-1] == "[3] (3, 4)"
+    if not late and not fails:
+        assert "Traceback" not in cell.text

@@ -234,6 +234,15 @@ class CellRunner:
         """
         self._reason, self._insist = reason, insist
 
+    def fail(self, error: BaseException) -> bool:
+        """Let the cell that awaits end with what has left the event loop; return False if none does. Main thread."""
+        if self._task is None or self._task.done():
+            return False
+        self.end_with(error)
+        self._interrupts += 1
+        self._task.cancel()
+        return True
+
     def take_signals(self) -> None:
         """Make SIGINT end the current request; main thread."""
         self._handler = lambda _number, frame: self.interrupt(frame)
@@ -390,7 +399,8 @@ class CellRunner:
         if isinstance(result.error_before_exec, SyntaxError):
             broken = result.error_before_exec  # nothing of the cell has run
             name, message = CellSyntaxError.__name__, f"{broken.msg} (line {broken.lineno})"
-        reason = error.reason if isinstance(error, _Insisting) else self._explain(error)
+        stopped = type(error) is asyncio.CancelledError and self._reason is not None
+        reason = self._reason if stopped else error.reason if isinstance(error, _Insisting) else self._explain(error)
         if reason is not error:  # C++ met it, and knows less than nbcomm does
             name, message = type(reason).__name__, str(reason)
             return told(name, message, f"{name}: {message}".rstrip(": "))
