@@ -119,6 +119,13 @@ TURNED = {
     "error": f"{WAIT}except KeyboardInterrupt as error:\n    raise ValueError('it stopped') from error",
     "error that hides it": f"{WAIT}except KeyboardInterrupt:\n    raise ValueError('it stopped') from None",
     "failing end": f"{WAIT}finally:\n    raise ValueError('it stopped')",
+    "error that is shown": (
+        "class Slow(Exception):\n    def __str__(self):\n        print('on', flush=True); time.sleep(60)\nraise Slow"
+    ),
+    "recursion without end": (
+        "import sys; sys.setrecursionlimit(30_000)\n"
+        "def f(n):\n    if n == 2000: print('on', flush=True)\n    f(n + 1)\nf(0)"
+    ),
 }
 """What a cell may make of ■: Lightning tidies up and calls `sys.exit`."""
 

@@ -27,7 +27,7 @@ from ..collectives.stacks import of_all_threads
 from ..output.capture import Capture
 from ..output.streams import flush_all
 from . import forks
-from .tracebacks import end_at_caller, reasons
+from .tracebacks import end_at_caller, modules_by_file, reasons
 
 _MOMENT = 0.02
 """Seconds after which an interrupt that came at a bad moment is repeated."""
@@ -46,6 +46,10 @@ class _Insisting(KeyboardInterrupt):
     def __init__(self, reason: BaseException) -> None:
         super().__init__(*reason.args)
         self.reason = reason
+
+
+class _CutError(BaseException):
+    """The end of a traceback that is being made: IPython would print a KeyboardInterrupt in its place."""
 
 
 class CellRunner:
@@ -76,7 +80,7 @@ class CellRunner:
         self._is_callback = False
         self._tracebacks: list[tuple[str, str, str]] = []
         self._result: Any = None  # of the last cell that failed
-        self._interruptible = False
+        self._interruptible = self._showing = False
         self._request, self._interrupts = 0, 0
         self._hit: FrameType | None = None  # where an interrupt came that is being handled
         self._importing = 0.0  # since when an interrupt waits for the end of an import
@@ -261,6 +265,8 @@ class CellRunner:
             signal.signal(signal.SIGINT, self._handler)
 
     def _reason_to_end(self) -> BaseException:
+        if self._showing:
+            return _CutError()
         if self._reason is None:
             return KeyboardInterrupt()
         fresh = again(self._reason)
@@ -366,11 +372,26 @@ class CellRunner:
         self._capture.show(self._run, result)
         return True
 
-    def error_text(self) -> str | None:
-        """Return the cell's last error; None if none runs."""
+    @contextmanager
+    def showing(self) -> Iterator[None]:
+        """Let ■ end the making of a traceback in the block: its error counts as that, and is not looked at any more."""
+        if self._run is None or self._interruptible:  # the cell's code goes on behind it
+            yield
+            return
+        self._interruptible = self._showing = True
+        try:
+            with modules_by_file():
+                yield
+        except _CutError:
+            self._tracebacks.append((_INTERRUPTIONS[0], "", _INTERRUPTIONS[0]))
+        finally:
+            self._interruptible = self._showing = False
+
+    def shown_error(self) -> tuple[str, str, str] | None:
+        """Return the name, the message and the text of the cell's last error; None if none runs."""
         if self._run is None:
             return None
-        return self._tracebacks[-1][2] if self._tracebacks else ""
+        return self._tracebacks[-1] if self._tracebacks else ("", "", "")
 
     def ended_by_interrupt(self, error: BaseException | None) -> bool:
         """Return whether the request was interrupted, and this error is that, or was raised because of it.

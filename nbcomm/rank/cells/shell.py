@@ -36,8 +36,11 @@ class Cells(Protocol):
     def take_result(self, result: Result) -> bool:
         """Take the value of a cell's last expression."""
 
-    def error_text(self) -> str | None:
-        """Return the last error of the cell that runs, as it is shown; None if none runs."""
+    def showing(self) -> AbstractContextManager[None]:
+        """Return a context in which an error is made into text."""
+
+    def shown_error(self) -> tuple[str, str, str] | None:
+        """Return the name, message and text of the last error of the cell that runs; None if none runs."""
 
 
 class _ResultHook(ZMQShellDisplayHook):
@@ -173,7 +176,8 @@ class RankShell(ZMQInteractiveShell):
         error = sys.exc_info()[1]
         ended = self.cells is not None and (keywords.get("running_compiled_code") or isinstance(error, SystemExit))
         if not ended or not self.cells.take_interrupt(error):  # type: ignore[union-attr]
-            with self.reserve.if_needed():  # the lines of its source are read
+            showing = self.cells.showing() if self.cells is not None else _NOTHING
+            with self.reserve.if_needed(), showing:  # the lines of its source are read, which may take long
                 super().showtraceback(*args, **keywords)
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
@@ -187,10 +191,10 @@ class RankShell(ZMQInteractiveShell):
 
     def _format_exception_for_storage(self, exception: BaseException, *args: Any, **keywords: Any) -> dict[str, Any]:
         """Return what IPython keeps of an error for ``%notebook``: it would make the same traceback a second time."""
-        text = self.cells.error_text() if self.cells is not None else None
-        if text is None:
+        shown = self.cells.shown_error() if self.cells is not None else None
+        if shown is None:
             return super()._format_exception_for_storage(exception, *args, **keywords)  # type: ignore[no-any-return]
-        return {"ename": type(exception).__name__, "evalue": str(exception), "traceback": text.splitlines()}
+        return {"ename": shown[0], "evalue": shown[1], "traceback": shown[2].splitlines()}
 
     def _tee(self, channel: str) -> AbstractContextManager[None]:  # type: ignore[override]  # noqa: ARG002
         """Keep nothing that is printed, which IPython does for ``%notebook``: the notebook already has it."""

@@ -6,7 +6,9 @@ import difflib
 import inspect
 import re
 from collections.abc import Iterator
-from types import TracebackType
+from contextlib import contextmanager
+from types import ModuleType, TracebackType
+from typing import Any
 
 from ...comm import Communicator
 from ...errors import CollectiveError
@@ -29,6 +31,29 @@ def end_at_caller(error: BaseException | None) -> None:
         step = step.tb_next
     if last is not None:
         last.tb_next = None
+
+
+@contextmanager
+def modules_by_file() -> Iterator[None]:
+    """Let `inspect` look only once, in the block, which module a file is of.
+
+    For each frame of a cell it would look at all modules four times, and torch has thousands.
+    """
+    plain, known = inspect.getmodule, dict[tuple[str, str | None], ModuleType | None]()
+
+    def getmodule(thing: Any, filename: str | None = None) -> ModuleType | None:
+        file = getattr(getattr(thing, "f_code", thing), "co_filename", None)
+        if file is None:
+            return plain(thing, filename)
+        if (file, filename) not in known:
+            known[file, filename] = plain(thing, filename)
+        return known[file, filename]
+
+    inspect.getmodule = getmodule  # type: ignore[assignment]  # a thread that calls it meanwhile gets the same
+    try:
+        yield
+    finally:
+        inspect.getmodule = plain
 
 
 _WRONG_CALL = re.compile(r"(\w+)\.(\w+)\(\) ((?:got|missing|takes) .*)")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import sys
 import traceback
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 from nbcomm.comm import Communicator
 from nbcomm.errors import CollectiveError, InternalError, OpError
-from nbcomm.rank.cells.tracebacks import end_at_caller
+from nbcomm.rank.cells.tracebacks import end_at_caller, modules_by_file
 from nbcomm.rank.collectives.journal import Journal
 
 
@@ -121,3 +123,22 @@ def test_a_call_of_the_users_own_that_does_not_fit_stays_as_it_is(code: str) -> 
     before = str(caught.value)
     end_at_caller(caught.value)
     assert str(caught.value) == before
+
+
+def test_which_module_a_file_is_of_is_looked_up_once_and_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    here, plain, asked = sys._getframe(), inspect.getmodule, []
+
+    def count(thing: Any, filename: str | None = None) -> Any:
+        asked.append(thing)
+        return plain(thing, filename)
+
+    monkeypatch.setattr(inspect, "getmodule", count)
+    cell = compile("def f(): pass", "<a cell>", "exec")
+    things = here, here.f_code, cell, cell, inspect, Any
+    modules = [plain(thing) for thing in things]
+    with modules_by_file():
+        assert [inspect.getmodule(thing) for thing in things] == modules
+        asked.clear()
+        assert [inspect.getmodule(thing) for thing in things] == modules
+    assert asked == [inspect, Any], "what is no code has no file to be known by"
+    assert inspect.getmodule is count
