@@ -59,6 +59,7 @@ __all__ = [
     "SubsetError",
     "TransferError",
     "attach",
+    "current",
     "draw",
     "explore",
     "init",
@@ -91,6 +92,27 @@ def start(n: int | None = None, **options: Any) -> Session:
         return registry.start(n, **options)
     except SteeringError as error:
         raise error.with_traceback(None) from None  # the sentence helps, and not where nbcomm has written it
+
+
+@as_written
+def current(name: str = "") -> Session:
+    """Return the `Session` of the notebook's own world, in which its ``%%distributed`` cells run.
+
+    Args:
+        name: the name of a world that was started with ``--world NAME``; by default the world without a name.
+
+    Raises:
+        StateError: no such world runs in this kernel.
+
+    Example:
+        >>> client = nbcomm.current().client  # ipyparallel's, for %px and %%px on the same ranks  # doctest: +SKIP
+    """
+    from .notebook.session import registry
+
+    try:
+        return registry.current(name)
+    except SteeringError as error:
+        raise error.with_traceback(None) from None
 
 
 @as_written

@@ -32,6 +32,13 @@ class _Client(ipyparallel.Client):  # type: ignore[misc]  # ipyparallel has no t
             self.close(linger=0)
             raise
 
+    def load_balanced_view(self, *_: Any, **__: Any) -> NoReturn:
+        """Refuse: nbcomm's controller runs no scheduler of tasks, and the view would wait for it for ever."""
+        raise StateError(
+            "A load-balanced view gives a task to any rank that is free, and the ranks of a world work together. Use "
+            "client[:] for all ranks, client[rank] for one of them, or session.call to call a function on every rank."
+        )
+
 
 class Clients:
     """The clients of one world that a notebook has made.

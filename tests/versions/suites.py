@@ -14,7 +14,7 @@ CHECKOUT = Path(__file__).parents[2]
 _CAP_TROUBLES = {"packages", "torch"}
 """What the doctor may complain of where torch is none that nbcomm asks for."""
 
-_RECOVERY = ("attach", "breaking", "destroy", "faults", "handles", "hangs", "healing", "interrupts")
+_RECOVERY = ("attach", "breaking", "destroy", "faults", "fence", "handles", "hangs", "healing", "interrupts")
 # test_gpu needs a GPU and torch's CUDA build; test_soak is an endurance test, of all that the others do one by one.
 _LEFT_OUT = ("gpu", "soak")
 

@@ -176,21 +176,24 @@ def test_exit_ends_no_rank(four: Notebook) -> None:
 
 def test_ipyparallels_own_client_works_beside(four: Notebook) -> None:
     code = """\
-        from nbcomm.notebook.session import registry
-        client = registry.current().client
+        import nbcomm
+        client = nbcomm.current().client
         client.wait_for_engines(4, timeout=30)
         client[:].apply_sync(lambda: __import__("os").environ["RANK"]), client.ids"""
     assert four.run(textwrap.dedent(code)).lines == ["(['0', '1', '2', '3'], [0, 1, 2, 3])"]
+    assert "the ranks of a world work together" in four.run("client.load_balanced_view()", fails=True).error_text
+    assert "No world 'b' is running" in four.run("nbcomm.current('b')", fails=True).error_text
 
 
 def test_ipyparallels_own_cells_keep_their_output(four: Notebook) -> None:
     code = """\
-        from nbcomm.notebook.session import registry
-        client = registry.current().client
-        _ = client.wait_for_engines(4, timeout=30)
-        view = client[:]
-        view.activate()"""
+        import nbcomm
+        view = nbcomm.current().client[:]
+        view.activate()
+        _ = view.push({"pushed": 7})"""
     four.run(textwrap.dedent(code))
+    four.run("%px pushed += rank")
+    assert four.run("%%distributed\npushed").lines == ["[0] 7", "[1] 8", "[2] 9", "[3] 10"]
     four.run("%%distributed\nprint('ours')")
     four.run("%%px --noblock --out result\nprint('theirs')")
     # A plain %%px does the same, but waits a second at most for what engines have printed.
