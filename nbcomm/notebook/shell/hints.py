@@ -34,6 +34,7 @@ _IMPORTED = {"torch", "dist"}
 _OURS = ("distributed", "local")
 _THEIRS = {"nbcomm", "rank", "ranks", "dist", "world"}
 """What is typed in place of ``%%distributed``: the name of the package, and what other extensions say."""
+_RANK = re.compile(r"\s*%%ranks?[ \t]+\[?([\d,:! -]+)")
 _MAGIC = re.compile(r"\s*(%%?)(\w+)")
 _APART = re.compile(r"\s*(%%?)\s+(distributed|local)\b")
 _ONE_SIGN = re.compile(r"\s*%distributed[ \t]*\n")
@@ -113,6 +114,8 @@ def _misspelt(code: str) -> str:
     if found is None or found[2] in _OURS:
         return ""
     word = found[2].lower()
+    if (spec := _RANK.match(code)) is not None:
+        return f"Did you mean %%distributed -r {spec[1].replace(' ', '')}?"
     near = ["distributed"] if word in _THEIRS else difflib.get_close_matches(word, _OURS, 1, 0.75)
     return f"Did you mean {found[1]}{near[0]}?" if near else ""
 

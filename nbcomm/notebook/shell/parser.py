@@ -18,6 +18,16 @@ _MOST_USED = ("start", "status", "push", "pull", "who", "diff", "stop")
 _WIDTH = 80
 """Characters of a line of help: neither a page beside its folders nor a terminal breaks it again."""
 
+_THEIRS = {
+    **dict.fromkeys(("-t", "--targets"), "-r names the ranks on which a cell runs, as in -r 0,2"),
+    **dict.fromkeys(("-b", "--block"), "a cell always waits for its ranks, without an option"),
+    **dict.fromkeys(("-a", "--noblock"), "a cell always waits for its ranks; ■ ends it"),
+    **dict.fromkeys(("-l", "--local"), f"a cell without {CELL} runs in the notebook"),
+    **dict.fromkeys(("-g", "--group-outputs"), "--by-rank shows the output of one rank after the other"),
+    **dict.fromkeys(("-o", "--out"), "%distributed pull brings a variable of the ranks to the notebook"),
+}
+"""Options of ``%%px``, and what is nbcomm's way."""
+
 _SPEC = re.compile(r"[\d!,:-]+|all")
 _CODE = re.compile(r"[()\[\]=]")
 
@@ -77,6 +87,9 @@ class Parser(argparse.ArgumentParser):
             )
         if options == ["-n"]:
             return ": %distributed start -n sets the number of ranks."
+        theirs = [_THEIRS[name] for word in options if (name := word.partition("=")[0]) in _THEIRS]
+        if theirs and self.prog == CELL:
+            return f": {'; '.join(dict.fromkeys(theirs))}."
         known = sorted(self._option_string_actions)
         near = [match for word in options for match in difflib.get_close_matches(word, known, 1)]
         return f"; did you mean {' '.join(near)}?" if near else "."

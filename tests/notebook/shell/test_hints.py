@@ -54,7 +54,8 @@ def unknown(name: str) -> NameError:
         ("%%Distributed\nrank", NOT_FOUND, "Did you mean %%distributed?"),
         ("%distribted status", NOT_FOUND, "Did you mean %distributed?"),
         ("%%nbcomm\nrank", NOT_FOUND, "Did you mean %%distributed?"),
-        ("%%rank [0]\nx", NOT_FOUND, "Did you mean %%distributed?"),
+        ("%%rank [0, 2]\nx", NOT_FOUND, "Did you mean %%distributed -r 0,2?"),
+        ("%%rank\nx", NOT_FOUND, "Did you mean %%distributed?"),
     ],
 )
 def test_a_first_mistake_gets_its_hint(code: str, error: BaseException | None, said: str) -> None:

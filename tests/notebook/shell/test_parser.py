@@ -31,6 +31,26 @@ def test_what_is_no_option_of_a_cell_is_told_where_it_belongs(line: str, said: s
 @pytest.mark.parametrize(
     ("line", "said"),
     [
+        ("--targets 1", "-r names the ranks on which a cell runs, as in -r 0,2."),
+        (
+            "-t 1 --noblock",
+            "-r names the ranks on which a cell runs, as in -r 0,2; a cell always waits for its ranks; ■",
+        ),
+        ("--block", ": a cell always waits for its ranks, without an option."),
+        ("--local", ": a cell without %%distributed runs in the notebook."),
+        ("--group-outputs=engine", ": --by-rank shows the output of one rank after the other."),
+        ("--out x", ": %distributed pull brings a variable of the ranks to the notebook."),
+    ],
+)
+def test_an_option_of_px_is_answered_with_nbcomms_way(line: str, said: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_cell(cell_parser(), line)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
         ("frobnicate", f"%distributed has no subcommand 'frobnicate'. {MOST_USED}"),
         ("strt", "%distributed has no subcommand 'strt'; did you mean start or restart or status?"),
         ("Puhs", "did you mean push?"),
