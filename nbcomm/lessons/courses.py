@@ -6,6 +6,7 @@ import difflib
 import importlib
 import sys
 import types
+import zlib
 from typing import Any
 
 from ..errors import LessonError
@@ -81,7 +82,8 @@ def _modules(course: Course) -> list[types.ModuleType]:
 
 
 def _load(file: str, text: str) -> types.ModuleType:
-    module = types.ModuleType(f"nbcomm_course_{len(_LOADED)}")
+    # The same on each rank, whatever that has loaded before: classes are pickled by it.
+    module = types.ModuleType(f"nbcomm_course_{zlib.crc32((file + text).encode()):08x}")
     module.__file__ = file
     sys.modules[module.__name__] = module  # for pickle, and dataclasses
     try:

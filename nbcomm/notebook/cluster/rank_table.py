@@ -280,7 +280,7 @@ class RankTable:
     def _view(self, place: RankPlacement, parted: tuple[float, str] | None) -> RankView:
         hello, snapshot = self.hellos[place.rank], self._snapshots.get(place.rank)
         heard, since, how = self._ended.get(place.rank, (0.0, 0.0, ""))
-        if snapshot is not None and heard > self._heard[place.rank]:
+        if snapshot is not None and heard > self._heard.get(place.rank, 0.0):  # it may have been reset just now
             snapshot = structs.replace(snapshot, state=how, since=since)
         elif snapshot is not None and 0 < (snapshot.run or 0) <= self._told.get(place.rank, 0):
             # It is from before the rank's answer, and no later one has come. What was no cell leaves the state alone.

@@ -116,7 +116,8 @@ class LongOutput:
             )
         return (
             "a page with all of them would be slow.\n"
-            f"nbcomm: all lines of this cell are in {path} until the world stops; copy the file to keep it.\n"
+            f"nbcomm: all lines of this cell are in {path} until the world stops or ten more cells are as long; "
+            "copy the file to keep it.\n"
             f"nbcomm: {VARIABLE} sets how many lines a cell shows before that (now {self._most:,})."
         )
 

@@ -173,17 +173,16 @@ class CapturedFile:
             return ""
         self._read += len(new)
         final = final and self.size() <= self._read  # otherwise the next chunk has the character's end
-        if self._read - self._punched > _PUNCH_AFTER:
-            self._free()
         data, self._rest = self._rest + new, b""
         if not final:
             data, self._rest = whole_characters(data)
         return data.decode(errors="replace")
 
-    def _free(self) -> None:
-        # The file keeps its length, as its writers expect, but the space of what was read is released.
-        _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, 0, self._read)
-        self._punched = self._read
+    def release(self, size: int) -> None:
+        """Give the space of so many bytes back, which nobody will read any more; the file keeps its length."""
+        if size - self._punched > _PUNCH_AFTER:
+            _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, 0, size)
+            self._punched = size
 
 
 def _fallocate(file: int, mode: int, start: int, size: int) -> int:

@@ -93,7 +93,8 @@ def kept(folder: Path) -> dict[str, str]:
 
 def where(path: Path, most: int = 5) -> str:
     return (
-        f"a page with all of them would be slow.\nnbcomm: all lines of this cell are in {path} until the world stops; "
+        f"a page with all of them would be slow.\nnbcomm: all lines of this cell are in {path} until the world stops "
+        "or ten more cells are as long; "
         f"copy the file to keep it.\nnbcomm: NBCOMM_LINES sets how many lines a cell shows before that (now {most}).\n"
     )
 
