@@ -174,7 +174,7 @@ def hold() -> None:
         sys.stderr.write(f"{error}\n")
     if why_none():
         return
-    with suppress(OSError, StartError):  # the start imports by itself, and says why it cannot
+    with suppress(Exception):  # the start imports by itself, and says why it cannot
         _held = _reach(identity())
 
 
@@ -248,8 +248,8 @@ class SeededProcess:
             request = self._request = messages.Request(self._home.path, secrets.token_bytes(16))
             request.write(messages.Wanted(os.fsencode(self._home.path), self._inherited()))
             seed = _take()
-        except (OSError, StartError) as error:
-            self._start_fresh(f"no seed could be asked ({error})")
+        except Exception as error:  # noqa: BLE001 - what a process inherits is told by each system in its own way
+            self._start_fresh(f"no seed could be asked ({str(error) or type(error).__name__})")
             return
         self._asked = self._looked = time.monotonic()
         self._seed = seed

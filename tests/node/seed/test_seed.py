@@ -182,6 +182,20 @@ def test_where_no_directory_can_be_made_torch_is_imported(callers: Callers) -> N
     assert "no seed could be asked" in seen["cold"]
 
 
+@pytest.mark.parametrize(
+    ("name", "raises"),
+    [
+        ("client.identity", "psutil.AccessDenied(1)"),  # ionice, in a sandbox
+        ("client.Inherited.of_this", "StopIteration"),  # /proc/self/status without a umask
+    ],
+)
+def test_what_a_system_does_not_tell_costs_an_import_and_no_start(callers: Callers, name: str, raises: str) -> None:
+    code = "import psutil\nfrom nbcomm.node.seed import client\n"
+    code += f"def refuse(*_, **__): raise {raises}\n{name} = refuse\nclient.hold()\n"
+    (seen,) = callers.ask(code + tell("by_the_seed()"))
+    assert "no seed could be asked" in seen["cold"]
+
+
 _STUMBLES = """
 import os
 plain, failed = os.waitpid, []
