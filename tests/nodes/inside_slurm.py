@@ -216,20 +216,6 @@ def test_the_first_notebook_runs_unchanged(
     assert jobs() == []
 
 
-@pytest.mark.nightly
-def test_a_profile_of_ipyparallel_says_where_the_ranks_are(hosts: Notebook) -> None:
-    lines = "c.Cluster.engine_launcher_class = 'slurm'\nc.Cluster.n = 2\nc.SlurmLauncher.queue = 'main'\n"
-    hosts.run(
-        "from IPython.paths import get_ipython_dir\nfrom pathlib import Path\n"
-        "place = Path(get_ipython_dir()) / 'profile_hpc'\nplace.mkdir()\n"
-        f"_ = (place / 'ipcluster_config.py').write_text({'c = get_config()' + chr(10) + lines!r})"
-    )
-    hosts.run("%distributed start --world theirs --profile ipython:hpc --nodes 2 --timeout 120", 150)
-    assert hosts.run("%%distributed --world theirs\nall_reduce(node_rank)").text == "[0-1] 1\n"
-    assert slurm("squeue", "--noheader", "--format=%P %D").splitlines()[-1] == "main 2"
-    hosts.run("%distributed stop --world theirs")
-
-
 def test_a_node_that_the_job_loses_costs_only_its_ranks(hosts: Notebook) -> None:
     hosts.run("%distributed start --engines slurm -n 4 --nodes 2 --grace 3 --timeout 120", 150)
     (job,) = jobs()

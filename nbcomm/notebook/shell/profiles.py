@@ -9,12 +9,9 @@ from typing import Any
 
 from ... import profile_file
 from ...errors import StartError
-from ..cluster import ipython_profile
 from ..cluster.start_options import StartOptions
 from ..session import registry
 from .arguments import line_parser, parse_line
-
-_IPYTHON = "ipython:"
 
 VARIABLE = "NBCOMM_PROFILE"
 """Names the profile of each start that names none."""
@@ -24,13 +21,11 @@ def read(name: str) -> dict[str, Any]:
     """Return the options of a profile, by the names of `StartOptions`.
 
     Args:
-        name: of its table in the file; or "ipython:NAME" for what ipyparallel's ipcluster reads in that profile.
+        name: of its table in the file.
 
     Raises:
         StartError: there is no such file or profile, or there is something else in it.
     """
-    if name.startswith(_IPYTHON):
-        return ipython_profile.read(name.removeprefix(_IPYTHON))
     file, profiles = profile_file.path(), profile_file.loaded()
     tables = {key: value for key, value in profiles.items() if isinstance(value, dict)}
     if name not in tables:
