@@ -46,10 +46,11 @@ def _samples(world: World, names: Sequence[str], epochs: int) -> Chart:
     seen = [sample for own in told.values() for epoch in own for sample in epoch]
     last = max(seen, default=-1)
     columns = min(last + 1, _COLUMNS)
-    owners = [
-        {sample: [rank for rank, own in told.items() for each in own[epoch] if each == sample] for sample in {*seen}}
-        for epoch in range(epochs)
-    ]
+    owners: list[dict[int, list[int]]] = [{sample: [] for sample in {*seen}} for _ in range(epochs)]
+    for rank, own in told.items():
+        for epoch, owned in enumerate(owners):
+            for sample in own[epoch]:
+                owned[sample].append(rank)
     boxes = {
         str(epoch): [
             Box(fold(sorted({*own})) + "²" * (len(own) > len({*own})), tuple(sorted({*own})))

@@ -154,8 +154,8 @@ def test_a_name_that_the_notebook_has_is_told_of(here: dict[str, Any], said: str
     ("ranks", "here", "said"),
     [
         ([0], {}, "Only rank 0 has a variable lr: set it on all ranks, or send it to them by lr = broadcast("),
-        ([1, 3], {"lr": 3}, "Only ranks 1,3 have a variable lr: set it on all ranks, or send it to them by "),
-        ([1, 3], {}, "lr = broadcast(lr if rank == 1 else None, 1)."),
+        ([1, 3], {"lr": 3}, "Only ranks 1,3 have a variable lr: set it on the other ranks, too."),
+        ([1], {}, "lr = broadcast(lr if rank == 1 else None, 1)."),
     ],
 )
 def test_a_name_that_other_ranks_have_is_told_of(ranks: list[int], here: dict[str, Any], said: str) -> None:
