@@ -128,11 +128,14 @@ class RankGroup(Calls):
         """
         pages, self._comparison.pages = self._comparison.pages, Pages()
         board, self._log.board = self._log.board, None
-        self._formed().set_timeout(max(self._timeout, _PATIENCE))
+        is_short = self._timeout < _PATIENCE  # only a user can have set it, and torch 2.8 has no way
+        if is_short:
+            self._formed().set_timeout(_PATIENCE)
         try:
             yield
         finally:
-            self._formed().set_timeout(self._timeout)
+            if is_short:
+                self._formed().set_timeout(self._timeout)
             self._comparison.pages, self._log.board = pages, board
             self._log.begin()
 
