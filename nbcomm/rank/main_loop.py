@@ -172,9 +172,9 @@ class MainLoop:
 
     def _take_stray(self, error: BaseException) -> None:
         """Let the cell that awaits fail with what has left the loop, or show it as late output of the last one."""
-        if is_asyncios_own(error):  # a cell has run this loop inside itself (nest_asyncio)
-            self._faults.log("the event loop was begun again", error)
-        elif not self.runner.fail(error):
+        if not is_asyncios_own(error) and not self.runner.fail(
+            error
+        ):  # a cell may have run it in itself (nest_asyncio)
             began = error.__traceback__
             text = "".join(traceback.format_exception(type(error), error, began and began.tb_next))
             self._parts.capture.write(self._cell, "stderr", text)

@@ -16,6 +16,16 @@ from typing import Any
 
 from .c10d import _C, c10d, dist
 
+_LOSS = "torch.distributed.tensor.parallel.loss"
+_CONTEXT = tuple(
+    f"torch.distributed.tensor.experimental.{name}" for name in ("_context_parallel._attention", "_attention")
+)
+_ROOMS = {_LOSS, *_CONTEXT}
+"""Modules whose blocks may be left open."""
+
+_NOBODY: Any = dist.GroupMember.NON_GROUP_MEMBER
+"""What torch keeps in one of its tables on a rank that is no member of a group."""
+
 
 def finish() -> list[str]:
     """Close torch's open blocks, and forget groups that are not whole, on the main thread between two cells.
@@ -23,6 +33,11 @@ def finish() -> list[str]:
     Returns:
         What was unfinished, in words; the groups must be formed again then. Mostly nothing.
     """
+    world, ranks = c10d._world, c10d._world.pg_group_ranks
+    count = len(ranks) - (_NOBODY in ranks)
+    alike = count == len(world.pg_map) == len(world.pg_names) == len(world.pg_backend_config) == len(world.pg_to_tag)
+    if alike and world.default_pg is not None and not world.pg_coalesce_state and not _ROOMS & sys.modules.keys():
+        return []  # mostly: this is done behind each cell
     return [*_close_coalescing(), *_forget_halves(), *_close_loss_parallel(), *_close_context_parallel()]
 
 
@@ -42,10 +57,8 @@ def _forget_halves() -> list[str]:
     """Forget groups that are not in all of torch's tables; without a world, all of them."""
     world = c10d._world
     tables = world.pg_map, world.pg_names, world.pg_group_ranks, world.pg_backend_config, world.pg_to_tag
-    there, nobody = world.default_pg is not None, {dist.GroupMember.NON_GROUP_MEMBER}  # a rank that is no member has it
-    if there and all(table.keys() - nobody == tables[0].keys() for table in tables):
-        return []
-    known = {group for table in tables for group in table} - nobody
+    there = world.default_pg is not None
+    known = {group for table in tables for group in table} - {_NOBODY}
     whole = {group for group in known if there and all(group in table for table in tables)}
     for group in known - whole:
         for name in {world.pg_names.get(group), getattr(group, "group_name", None)} - {None}:
@@ -62,7 +75,7 @@ def _forget_halves() -> list[str]:
 
 
 def _close_loss_parallel() -> list[str]:
-    loss = sys.modules.get("torch.distributed.tensor.parallel.loss")
+    loss = sys.modules.get(_LOSS)
     if loss is None or not loss.customized_loss_ops.keys() <= _handlers().keys():
         return []
     loss._disable_custom_loss_ops()
@@ -71,8 +84,8 @@ def _close_loss_parallel() -> list[str]:
 
 def _close_context_parallel() -> list[str]:
     """Give `scaled_dot_product_attention` back, which torch up to 2.12 leaves replaced."""
-    for name in ("_context_parallel._attention", "_attention"):
-        module: Any = sys.modules.get(f"torch.distributed.tensor.experimental.{name}")
+    for name in _CONTEXT:
+        module: Any = sys.modules.get(name)
         functional: Any = sys.modules["torch.nn.functional"]
         attention = functional.scaled_dot_product_attention
         if attention in getattr(module, "_replaced_functions", ()):

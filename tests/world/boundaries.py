@@ -71,6 +71,13 @@ TABLE = (
         CELL,
         elsewhere="tests/world/test_own_faults.py::test_an_answer_that_cannot_be_given_is_given_a_moment_later",
     ),
+    Boundary(
+        "what has left the event loop could not be shown",
+        "rank",
+        "nbcomm.rank.cells.runner:CellRunner.fail",
+        NOTHING,
+        elsewhere="tests/world/test_as_in_a_kernel.py::test_a_fault_beside_what_leaves_the_event_loop_ends_no_rank",
+    ),
     Boundary("", "rank", "nbcomm.rank.groups.world:World.begin", CELL, thread="main", told="spoiled"),
     Boundary("", "rank", "nbcomm.rank.cells.runner:CellRunner.run", CELL, thread="main", told="spoiled"),
     Boundary("its end could not be noted", "rank", "nbcomm.rank.groups.world:World.end", SENTENCE, thread="main"),

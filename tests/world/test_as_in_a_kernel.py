@@ -235,3 +235,13 @@ def test_what_leaves_the_event_loop_does_not_end_the_rank(four: Notebook, code: 
     assert four.run("%%distributed\n(await asyncio.sleep(0.01, kept)) // 10, all_reduce(1)").lines[-1] == "[3] (3, 4)"
     if not late and not fails:
         assert "Traceback" not in cell.text
+
+
+def test_a_fault_beside_what_leaves_the_event_loop_ends_no_rank(four: Notebook) -> None:
+    spoil = (
+        "from nbcomm.rank.cells.runner import CellRunner\nplain = CellRunner.fail\n"
+        "def fail(*_):\n    CellRunner.fail = plain\n    raise OSError('spoiled')\nCellRunner.fail = fail"
+    )
+    four.run(f"{STRAY}exec({spoil!r}, {{}})")
+    four.run("%%distributed\nimport time\n_ = loop.call_later(0.1, sys.exit, 4); await asyncio.sleep(0.3)")
+    assert four.run("%%distributed\nkept // 10, all_reduce(1)").lines[-1] == "[3] (3, 4)"

@@ -223,11 +223,12 @@ class CellRunner:
     def attended(self) -> Iterator[None]:
         """Allow interrupts while a user looks at how the cell's code has ended."""
         self._print_tracebacks()
-        before, self._interruptible = self._interruptible, True
+        before = self._interruptible, self._showing
+        self._interruptible, self._showing = True, False
         try:
             yield
         finally:
-            self._interruptible = before
+            self._interruptible, self._showing = before
 
     def end_with(self, reason: BaseException, *, insist: bool = False) -> None:
         """Raise this at the next interrupt of the current request, instead of KeyboardInterrupt; any thread.
@@ -275,6 +276,8 @@ class CellRunner:
     def interrupt(self, frame: FrameType | None) -> None:
         """End the running cell, and nothing else; the handler of SIGINT."""
         if not self._interruptible or self._hit is not None:  # whoever insists repeats one that hits this handler
+            return
+        if self._showing and self._reason is not None:  # it has ended by that, or by what is shown
             return
         self._hit = frame
         try:

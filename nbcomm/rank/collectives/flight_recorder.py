@@ -132,7 +132,10 @@ class FlightRecorder:
     @property
     def broken(self) -> bool:
         """Whether a call has failed in its transport: its group cannot carry out any other."""
-        return any(log.broken for log in self._logs.values())
+        for log in self._logs.values():  # noqa: SIM110 - a generator would be called for each
+            if log.broken:
+                return True
+        return False
 
     def issued(self) -> dict[str, int]:
         """Return the number of collectives issued in each group; if groups were made, also their number."""

@@ -418,10 +418,10 @@ class World(Generation):
             Whether they must be formed again, and what a user should know of that.
         """
         left = unfinished.finish() if failed or alone else []
-        notes = [_REPLACED] if self.replaced else []
-        if not failed:  # else its error is shown
-            notes += [f"the cell ended inside {what}; nbcomm has closed it." for what in left]
         stale = self.stale or bool(left)
+        notes = [_REPLACED] if stale and self.replaced else []
+        if left and not failed:  # else its error is shown
+            notes += [f"the cell ended inside {what}; nbcomm has closed it." for what in left]
         if failed and not stale and not self.plain:  # a module may be inside its forward or backward, or the GPU busy
             self.record.await_device(_SETTLES)
             stale = ddp_fsdp.interrupted() or bool(self.record.undone())

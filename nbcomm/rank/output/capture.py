@@ -147,7 +147,8 @@ class Capture:
         """Note down how much of the files is said: what is behind it is shown if the process ends now."""
         with self.lock:
             for file, size in zip(self._files, said, strict=True):
-                file.release(size)
+                if size > file.due:
+                    file.release(size)
             wanted = self._last or 0, said
             if self._note >= 0 and not (self._is_noted and self._noted == wanted):
                 self._noted, self._is_noted = wanted, unsaid.note(self._note, *wanted)

@@ -40,6 +40,7 @@ class CapturedFile:
 
     Attributes:
         own: a descriptor of the file that nobody else uses.
+        due: the size from which on `release` gives space back.
         known: its size when all of it was read, or was what `keep` wrote: at another size it has something new.
     """
 
@@ -53,7 +54,7 @@ class CapturedFile:
         self._file = -1
         self._identity = (0, 0)
         self._read = 0
-        self._punched = 0
+        self.due = _PUNCH_AFTER
         self._rest = b""
         self.own = -1
         self.known = 0
@@ -67,7 +68,7 @@ class CapturedFile:
         self.own = os.open(self._path, os.O_WRONLY | os.O_APPEND)  # it knows the place of what it has written
         stat = os.fstat(file)
         self._identity = stat.st_dev, stat.st_ino
-        self._read = self._punched = self.known = stat.st_size  # an earlier process of this rank has written the rest
+        self._read = self.known = stat.st_size  # an earlier process of this rank has written the rest
         self._file = file  # last: from now on the link's thread looks at the file
         self.reserve()
         os.dup2(self._file, self.descriptor)
@@ -180,9 +181,8 @@ class CapturedFile:
 
     def release(self, size: int) -> None:
         """Give the space of so many bytes back, which nobody will read any more; the file keeps its length."""
-        if size - self._punched > _PUNCH_AFTER:
-            _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, 0, size)
-            self._punched = size
+        _fallocate(self._file, _PUNCH_HOLE | _KEEP_SIZE, 0, size)
+        self.due = size + _PUNCH_AFTER
 
 
 def _fallocate(file: int, mode: int, start: int, size: int) -> int:
