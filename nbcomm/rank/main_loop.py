@@ -172,10 +172,12 @@ class MainLoop:
 
     def _take_stray(self, error: BaseException) -> None:
         """Let the cell that awaits fail with what has left the loop, or show it as late output of the last one."""
-        if not is_asyncios_own(error) and not self.runner.fail(
-            error
-        ):  # a cell may have run it in itself (nest_asyncio)
-            began = error.__traceback__
+        began = error.__traceback__
+        *_, (last, _) = traceback.walk_tb(began)
+        is_asyncios = (
+            last.f_code.co_filename == asyncio.base_events.__file__
+        )  # a cell has run it in itself: nest_asyncio
+        if not is_asyncios and not self.runner.fail(error):
             text = "".join(traceback.format_exception(type(error), error, began and began.tb_next))
             self._parts.capture.write(self._cell, "stderr", text)
             self._parts.send_output()
@@ -454,12 +456,6 @@ class MainLoop:
         self.main_thread.set("running", message.id)  # it may take long, and can be interrupted
         with self.runner.interruptible(), self._parts.world.by_itself(), self._reserve.if_needed():
             return pack(answers.answer(message, frames, self._shell), self._bulk)
-
-
-def is_asyncios_own(error: BaseException) -> bool:
-    """Return whether an error was raised in the code of asyncio's loop itself."""
-    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
-    return frames[-1].f_code.co_filename == asyncio.base_events.__file__
 
 
 def _failure(error: BaseException) -> Failure:

@@ -40,11 +40,9 @@ Where they have none, only we end a connection that takes too long, and its thre
 _LATE = 1.0
 """Seconds after which gloo has told by itself that this was too long."""
 
-_LOOK = 0.02
-"""Seconds between two looks whether they are still wanted."""
+_LOOK = 0.02  # seconds between two looks whether they are still wanted
 
-_OURS = ("gloo", "nccl")
-"""Backends that our groups can hold."""
+_OURS = ("gloo", "nccl")  # backends that our groups can hold
 
 
 def give_default(group: torch.distributed.ProcessGroup, gloo: GlooSockets) -> None:
@@ -82,13 +80,12 @@ def default_store() -> Any:
 def own_keys(name: str) -> Iterator[None]:
     """Let the world's default store have other keys in the block."""
     known, group = c10d._world.pg_map, dist.group.WORLD
-    backend, store = known[group]
-    known[group] = backend, part_of(store, name)
+    before = known[group]
+    known[group] = before[0], part_of(before[1], name)
     try:
         yield
     finally:
-        if group in known:
-            known[group] = backend, store
+        known.update({group: before} if group in known else {})
 
 
 def _patience(store: Any) -> timedelta:

@@ -392,9 +392,7 @@ class CellRunner:
 
     def shown_error(self) -> tuple[str, str, str] | None:
         """Return the name, the message and the text of the cell's last error; None if none runs."""
-        if self._run is None:
-            return None
-        return self._tracebacks[-1] if self._tracebacks else ("", "", "")
+        return None if self._run is None else [("", "", ""), *self._tracebacks][-1]
 
     def ended_by_interrupt(self, error: BaseException | None) -> bool:
         """Return whether the request was interrupted, and this error is that, or was raised because of it.

@@ -312,9 +312,7 @@ class RankGroup(Calls):
         self._formed().set_timeout(timeout)
 
 
-_PATIENCE = timedelta(minutes=1)
-"""For nbcomm's own call, which the notebook ends earlier."""
-
+_PATIENCE = timedelta(minutes=1)  # for nbcomm's own call, which the notebook ends earlier
 _stuck: list[Any] = []
 """What must live as long as the process, for its end would never end."""
 

@@ -203,9 +203,8 @@ class World(Generation):
 
     def _store_of_an_agent(self) -> Any:
         """Return the store that torchrun's agent would serve: until the groups are formed again, or a script ends."""
-        if not dist.is_initialized() or self._is_elsewhere():
-            return None
-        return process_groups.part_of(process_groups.default_store(), "agent")
+        there = dist.is_initialized() and not self._is_elsewhere()
+        return process_groups.part_of(process_groups.default_store(), "agent") if there else None
 
     def _is_ours(self, of: tuple[int, int] | None) -> bool:
         """Return whether a group is part of this world, and not of another one that a cell has made."""
