@@ -36,9 +36,11 @@ def finish() -> list[str]:
     world, ranks = c10d._world, c10d._world.pg_group_ranks
     count = len(ranks) - (_NOBODY in ranks)
     alike = count == len(world.pg_map) == len(world.pg_names) == len(world.pg_backend_config) == len(world.pg_to_tag)
-    if alike and world.default_pg is not None and not world.pg_coalesce_state and not _ROOMS & sys.modules.keys():
-        return []  # mostly: this is done behind each cell
-    return [*_close_coalescing(), *_forget_halves(), *_close_loss_parallel(), *_close_context_parallel()]
+    whole = alike and world.default_pg is not None and not world.pg_coalesce_state  # mostly; this is behind each cell
+    left = [] if whole else [*_close_coalescing(), *_forget_halves()]
+    if _ROOMS & sys.modules.keys():
+        left += [*_close_loss_parallel(), *_close_context_parallel()]
+    return left
 
 
 def _close_coalescing() -> list[str]:

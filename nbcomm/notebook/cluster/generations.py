@@ -35,9 +35,6 @@ if TYPE_CHECKING:
     from ...launch.link import Link
     from ...launch.nodes import Nodes
 
-GROUPS = "the process groups"
-"""What a heal renews where all processes are alive."""
-
 GROUP_TIMEOUT = 1800.0
 """Seconds that a collective waits for its ranks; torch's own default for gloo."""
 
