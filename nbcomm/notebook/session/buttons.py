@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING
 
 from ...launch.working_folder import said_of_missing
 from ...rank_spec import capital, named
+from ..cluster import GROUPS
 
 if TYPE_CHECKING:
     from .session import Session
-
-GROUPS = "the process groups"
-"""What a heal renews where all processes are alive."""
 
 
 def interrupt(session: Session) -> str:

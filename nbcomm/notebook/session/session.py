@@ -25,6 +25,7 @@ from ...protocol import Stop
 from ...sentences import wrapped
 from ...world_dir import telling_of_room
 from ...world_info import WorldInfo
+from ..cluster import GROUPS
 from ..cluster.generations import Generations
 from ..cluster.processes import Processes
 from ..cluster.rank_table import RankTable
@@ -39,7 +40,6 @@ from ..execution.reconcile import Reconciler
 from ..output.cell_output import CellOutput
 from ..widgets.mirrors import Mirrors
 from . import kernel_restart
-from .buttons import GROUPS
 from .commands import Commands
 from .job_monitor import JobMonitor
 from .message_router import MessageRouter

@@ -6,7 +6,8 @@ from typing import Any, cast
 
 import pytest
 
-from nbcomm.notebook.session.buttons import GROUPS, in_words
+from nbcomm.notebook.cluster import GROUPS
+from nbcomm.notebook.session.buttons import in_words
 from nbcomm.notebook.session.registry import actions
 from nbcomm.panel import useful_buttons as useful
 
