@@ -136,11 +136,10 @@ def for_ranks(error: CellError, here: Mapping[str, Any], holders: Holders, left:
     ranks = holders(name)
     if ranks:
         only = f"Only {said_of(ranks, f'has a variable {name}')}"
-        sent = (
-            f"set it on all ranks, or send it to them by {name} = broadcast({name} if rank == {{0}} else None, {{0}})"
-        )
-        # What several ranks have may differ, and a broadcast would overwrite it.
-        remedy = sent.format(ranks[0]) if len(ranks) == 1 else "set it on the other ranks, too"
+        sent = f"{name} = broadcast({name} if rank == {ranks[0]} else None, {ranks[0]})"
+        remedy = f"set it on all ranks, or send it to them by {sent}"
+        if len(ranks) > 1:  # what they have may differ, and a broadcast would overwrite it
+            remedy = "set it on the other ranks, too"
         # A script, which has no variables of cells, may fail where they exist.
         return "" if {*error.ranks} <= {*ranks} else f"{only}: {remedy}."
     if name in ALL:
