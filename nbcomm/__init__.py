@@ -242,7 +242,9 @@ def __getattr__(name: str) -> Any:
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
-    """Register the magics, and let torch be imported meanwhile: ``%load_ext nbcomm``."""
+    """Register the magics, and let torch be imported meanwhile: ``%load_ext nbcomm``; a rank has its own."""
+    if hasattr(shell, "begin_page"):
+        return
     collects = gc.isenabled()
     gc.disable()  # each of many collections would go through all that the kernel has loaded: a fifth of the time
     try:

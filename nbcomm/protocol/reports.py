@@ -24,6 +24,7 @@ class Hello(Message):
         run: the last cell about which a notebook may lack messages, which are repeated next; 0 if there is none.
         ranks: all ranks that run it, as `rank_lists` writes them.
         asks: whether the rank wants a `Greet`.
+        printed: what the user's startup files have printed there, or its end.
     """
 
     rank: int
@@ -35,6 +36,7 @@ class Hello(Message):
     run: int = 0
     ranks: str = ""
     asks: bool = True
+    printed: str = ""
 
 
 class Output(Message):

@@ -14,16 +14,20 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, ClassVar
 
 from ipykernel import ipkernel
 from ipykernel.ipkernel import IPythonKernel
 from ipykernel.kernelapp import IPKernelApp
+from IPython.core.profiledir import ProfileDir
 from jupyter_client.session import Session
 from traitlets.config import Config
 
-from ..world_dir import HOME_VARIABLE, WorldDir
+from ..protocol import Text
+from ..world_dir import HOME_VARIABLE, PROFILE_VARIABLE, WorldDir
+from .cells.notebook_magics import refuse_steering
 from .cells.shell import RankShell
 from .link import RankLink
 from .output import progress_bars
@@ -82,18 +86,36 @@ class _NoSession(Session):
         """Send nothing."""
 
 
-def _make_shell(home: WorldDir, rank: int) -> Any:
-    """Make the shell in its kernel, as ipyparallel's engines do, with no history file."""
+class _Application(IPKernelApp):
+    """The application of a rank's kernel: with the user's configuration and startup files, and a profile of its own."""
+
+    def read_configuration(self, own: ProfileDir, users: str) -> None:
+        """Read the configuration as the notebook's kernel has.
+
+        Args:
+            own: the rank's profile, for what its shell writes.
+            users: the directory of the notebook's; empty where that has none.
+        """
+        self.profile_dir = own
+        if users:
+            self.config_file_paths.append(users)
+            if (startup := Path(users, "startup")).is_dir():  # a node may have none
+                own.startup_dir = str(startup)
+        self.init_config_files()  # type: ignore[no-untyped-call]
+        self.cli_config = Config(self.config)  # it comes before what files say
+        self.load_config_file()  # type: ignore[no-untyped-call]
+
+
+def _make_shell(own: ProfileDir, rank: int, users: str) -> Any:
+    """Make the shell in its kernel, as ipyparallel's engines do, with no file that another rank writes, too."""
     log = logging.getLogger("nbcomm.rank")
     log.addHandler(logging.StreamHandler(sys.stderr))
     log.propagate = False
     config = Config()
-    config.ProfileDir.location = str(make_profile(home, rank))
     config.HistoryManager.hist_file = ":memory:"
-    app = IPKernelApp.instance(config=config, log=log)
-    app.init_profile_dir()
-    app.init_config_files()
-    app.load_config_file()
+    config.InteractiveShell.update(logstart=False, logappend="", logfile="")
+    app: Any = _Application.instance(config=config, log=log)
+    app.read_configuration(own, users)
     with _without_modules():
         app.kernel = IPythonKernel.instance(
             parent=app, session=_NoSession(), profile_dir=app.profile_dir, user_ns=None, log=log, shell_class=RankShell
@@ -101,9 +123,11 @@ def _make_shell(home: WorldDir, rank: int) -> Any:
     app.init_shell()
     keep_caches_apart(rank)
     install_in_turn(app.shell)
+    refuse_steering(app.shell)
     app.init_gui_pylab()
     app.init_extensions()
-    app.init_code()
+    with suppress(SystemExit):
+        app.init_code()
     for prompt in ("ps1", "ps2", "ps3"):
         # A rank is an ordinary program, as under torchrun, and no interactive prompt: libraries that look for one
         # (Lightning Fabric, to refuse strategies that would start processes) must not find one.
@@ -138,7 +162,14 @@ def main(argv: list[str], key: str | None = None) -> None:
     log = os.fdopen(os.dup(2), "w", buffering=1, errors="replace")
     for name in ("stdout", "stderr"):
         stand_in(name, link.capture.stream(name, log))
-    link.attach(_make_shell(home, rank), loop).run()
+    # Not by `ProfileDir.location` in a configuration: IPython would expand variables and a `~` in the path.
+    own, users = ProfileDir(location=str(make_profile(home, rank))), os.environ.pop(PROFILE_VARIABLE, "")
+    with link.capture.of_run(0):
+        shell = _make_shell(own, rank, users)
+    printed = "".join(item.text for _, items in link.capture.take(end=True) for item in items if isinstance(item, Text))
+    printed = printed.replace(own.location, users)  # where IPython says to look, on all ranks the same
+    log.write(printed)
+    link.attach(shell, loop, printed).run()
 
 
 if __name__ == "__main__":

@@ -57,7 +57,6 @@ from ..world_dir import WorldDir
 from .cells import debugger, script_runner
 from .cells.completer import Insight
 from .cells.completion_thread import CompletionThread
-from .cells.notebook_magics import refuse_steering
 from .cells.pager import show_pages
 from .cells.runner import CellRunner, handle_interrupts
 from .cells.stdin import InputPrompter
@@ -93,6 +92,9 @@ _NOTES = 8
 
 _MOST = 64 << 20
 """Bytes of a cell's output that are kept for another notebook."""
+
+_MOST_PRINTED = 4000
+"""Characters of what startup files print that the notebook shows; the rank's log has all."""
 
 _MOST_UNHEARD = 1 << 30
 """The same for the present notebook, which mostly hears it within a second: only one that is stopped leaves so much."""
@@ -134,6 +136,7 @@ class RankLink:
         self._waiting: list[tuple[MainLoopRequest, Sequence[Any]]] = []
         self._asker: InputPrompter | None = None
         self._shell: Any = None
+        self._printed = ""
         self._assistant: CompletionThread | None = None
         self._registration: Registration | None = None
         self._termination: Termination | None = None
@@ -163,8 +166,13 @@ class RankLink:
 
     # ── the main thread ─────────────────────────────────────────────────────────────────────────────
 
-    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop) -> MainLoop:
+    def attach(self, shell: Any, loop: asyncio.AbstractEventLoop, printed: str = "") -> MainLoop:
         """Serve the notebook's requests from now on: the shell is ready. Main thread.
+
+        Args:
+            shell: the rank's.
+            loop: runs whatever awaits.
+            printed: what the user's startup files have printed.
 
         Returns:
             What the main thread is to run.
@@ -172,8 +180,7 @@ class RankLink:
         follow_threads()
         route_displays(shell.display_pub, self.capture)
         show_pages(shell, self.capture)
-        refuse_steering(shell)
-        self._shell = shell
+        self._shell, self._printed = shell, printed[-_MOST_PRINTED:]
         runner = CellRunner(shell, self.capture, self.world.explain, self.world.record.await_device)
         handle_interrupts(runner)
         self._assistant = CompletionThread(lambda: Insight(shell), self._send, self.world.apart)
@@ -494,9 +501,8 @@ class RankLink:
         gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
         run, ranks = self._cell if self._cell[0] > self._messages.acknowledged else (0, "")
         attached = self._main_loop is not None
-        return Hello(
-            self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__), attached, run, ranks, asks
-        )
+        told = attached, run, ranks, asks, self._printed
+        return Hello(self.rank, os.getpid(), socket.gethostname(), gpus, str(torch.__version__), *told)
 
     def _snapshot(self, question: int) -> StatusReply:
         answered = self._main_thread.answered  # read first: what is read behind it is of after that answer

@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from IPython.core.getipython import get_ipython
+
 from ...errors import Interrupted, StartError, StateError
 from ...faults import take_all
 from ...launch.controller import Controller
@@ -16,6 +18,7 @@ from ...protocol import Register
 from ...protocol.nodes import key_of, rank_of
 from ...protocol.requests import NOT_ENDING
 from ...rank_spec import capital, fold, named, plural
+from ...world_dir import PROFILE_VARIABLE
 from ...world_info import WorldInfo
 from .rank_table import RankTable
 from .readiness import await_ranks
@@ -73,7 +76,9 @@ class Processes:
     def _start(self, ranks: Iterable[int], given_up: Callable[[], bool] = lambda: False) -> None:
         """Start processes for ranks: all of them, or none is left."""
         nodes = [(self.nodes.of(key_of(rank)), rank) for rank in ranks]
-        start_all([(node, node.new_start(key_of(rank), "engine", [str(rank)])) for node, rank in nodes], given_up)
+        shell = get_ipython()
+        own = {PROFILE_VARIABLE: shell.profile_dir.location} if shell and shell.profile_dir else {}
+        start_all([(node, node.new_start(key_of(rank), "engine", [str(rank)], own)) for node, rank in nodes], given_up)
 
     def claim(self, info: WorldInfo) -> None:
         """Wait until it is known which processes live.

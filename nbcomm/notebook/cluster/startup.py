@@ -75,6 +75,13 @@ class Startup:
         """What the user should know of the chosen devices, and of how the ranks were started."""
         return " ".join(filter(None, [self._of_devices, *self._notices]))
 
+    @property
+    def printed(self) -> str:
+        """What the user's startup files have printed on the ranks, once if they agree."""
+        texts = {rank: hello.printed.strip() for rank, hello in sorted(self._rank_table.hellos.items())}
+        alike = rank_specs.together(texts, texts.values())
+        return "\n".join(f"[{rank_specs.fold(who)}] {row}" for text, who in alike.items() for row in text.splitlines())
+
     def launch(self) -> None:
         """Start the processes; return before they are up.
 

@@ -85,7 +85,7 @@ class Session(Commands):
         """Put the parts together: no process is started here, and none is spoken to. See `start` and `attach`."""
         self.name = options.name
         self.options = options
-        self.notice = self.how_started = ""
+        self.notice = self.printed = self.how_started = ""
         self.home = nodes.home
         self.link = nodes.link
         self.panel: Panel | None = None
@@ -155,7 +155,7 @@ class Session(Commands):
             startup.launch()
             startup.await_ranks()
             startup.form_group(self._generations)
-            self.notice, self.how_started = startup.notice, nodes.head.how_started
+            self.notice, self.printed, self.how_started = startup.notice, startup.printed, nodes.head.how_started
             self._started = time.time()
             self.home.write_world(self._note_word())
             self._look_after(actions)

@@ -253,8 +253,8 @@ class DistributedMagics(Magics):
             raise
         registry.use(session)
         progress.finish(f"{session.title}, {session.backend}, ready in {progress.seconds:.1f} s.")
-        if session.notice:
-            print(wrapped(session.notice))
+        for text in filter(None, [wrapped(session.notice), session.printed]):
+            print(text)
         if panel:
             _show_panel(session)
         elif session.panel is not None:

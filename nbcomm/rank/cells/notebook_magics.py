@@ -10,13 +10,20 @@ _TEXT = "{} runs in the notebook, but this line runs on a rank: write it as the 
 
 
 def refuse_steering(shell: Any) -> None:
-    """Make ``%distributed``, ``%%distributed`` and ``%%local`` inside a rank's cell say what to do."""
+    """Make ``%distributed``, ``%%distributed`` and ``%%local`` inside a rank's cell say what to do.
+
+    In a startup file, which the notebook has run, too, they do nothing.
+    """
+
+    def refuse(word: str) -> None:
+        if shell.cells is not None:
+            raise UsageError(_TEXT.format(word))
 
     def distributed(line: str, cell: str | None = None) -> None:  # noqa: ARG001 - IPython passes it
-        raise UsageError(_TEXT.format("%distributed" if cell is None else "%%distributed"))
+        refuse("%distributed" if cell is None else "%%distributed")
 
     def local(line: str, cell: str) -> None:  # noqa: ARG001
-        raise UsageError(_TEXT.format("%%local"))
+        refuse("%%local")
 
     shell.register_magic_function(distributed, "line_cell", "distributed")
     shell.register_magic_function(local, "cell", "local")

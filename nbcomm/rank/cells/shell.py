@@ -181,7 +181,9 @@ class RankShell(ZMQInteractiveShell):
                 super().showtraceback(*args, **keywords)
 
     def _showtraceback(self, etype: type[BaseException], evalue: BaseException, stb: list[str]) -> None:
-        if self.cells is None or not self.cells.take_error(etype, evalue, stb):
+        if self.cells is None:  # in a startup file: no front end is there yet
+            InteractiveShell._showtraceback(self, etype, evalue, stb)  # noqa: SLF001 - the one that prints
+        elif not self.cells.take_error(etype, evalue, stb):
             super()._showtraceback(etype, evalue, stb)
 
     def show_usage_error(self, exc: BaseException) -> None:
