@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 import importlib
 import os
 import site
@@ -52,7 +53,7 @@ class Imports:
         return f"{os.fsdecode(added[0])} is new, and changes where Python looks for modules." if added else ""
 
     def hidden(self) -> str:
-        """Return which module a fresh process would import from another file, in a sentence; else nothing.
+        """Return which module a fresh process would import from another file that differs, in words; else nothing.
 
         Call this with the working folder, and with the ``sys.path``, of that process.
         """
@@ -61,8 +62,8 @@ class Imports:
             importlib.invalidate_caches()
         for name in doubtful:
             origin, found = os.fsdecode(self._origins[name]), PathFinder.find_spec(os.fsdecode(name))
-            if found is not None and found.origin not in (origin, None):
-                return f"{found.origin} hides {origin}, which was imported."
+            if found is not None and found.origin not in (origin, None) and _differs(Path(origin), Path(found.origin)):
+                return f"in this folder Python imports {found.origin}, and the seed has imported {origin}."
         return ""
 
     def _doubtful(self) -> list[bytes]:
@@ -82,6 +83,18 @@ class Imports:
                 if not self._origins[name].startswith(os.path.join(folder, name)):  # noqa: PTH118 - bytes
                     doubtful.add(name)
         return sorted(doubtful)
+
+
+def _differs(imported: Path, other: Path) -> bool:
+    """Return whether another place has another module; what was installed from a checkout is the same there."""
+    files = [imported]
+    if imported.name == "__init__.py":
+        files += [*imported.parent.rglob("*.py"), *imported.parent.rglob("*.so")]
+    pairs = ((file, other.parent / file.relative_to(imported.parent)) for file in files)
+    try:
+        return not all(filecmp.cmp(*pair, shallow=False) for pair in pairs)
+    except OSError:  # the other place has no such file
+        return True
 
 
 def _module_files() -> set[bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import shutil
 import site
 import sys
 import time
@@ -103,12 +104,41 @@ def test_a_new_file_of_paths_counts(module: Path) -> None:
     assert "changes where Python looks" in imports.change()
 
 
-def test_a_module_earlier_in_the_path_hides_it(module: Path) -> None:
+def _told(other: str | Path, module: Path) -> str:
+    return f"in this folder Python imports {other}, and the seed has imported {module}."
+
+
+def test_a_module_earlier_in_the_path_hides_it_if_it_differs(module: Path) -> None:
     imports = Imports()
     imports.take_stock()
     other = module.parent.parent / "first" / "odd_module.py"
     other.touch()
-    assert imports.hidden() == f"{other} hides {module}, which was imported."
+    assert imports.hidden() == _told(other, module)
+    other.write_bytes(module.read_bytes())
+    assert imports.hidden() == ""
+
+
+@pytest.mark.parametrize("part", ["__init__.py", "inner/part.py", "fast.so"])
+def test_a_checkout_hides_the_package_that_was_installed_from_it_if_any_part_differs(
+    module: Path, monkeypatch: pytest.MonkeyPatch, part: str
+) -> None:
+    installed, checkout = (module.parent.parent / folder / "odd_package" for folder in ("second", "first"))
+    for file in (*("__init__.py", "inner/part.py", "fast.so"), "notebook.ipynb"):
+        (installed / file).parent.mkdir(parents=True, exist_ok=True)
+        (installed / file).touch()
+    importlib.invalidate_caches()
+    package = importlib.import_module("odd_package")
+    del sys.modules["odd_package"]
+    monkeypatch.setitem(sys.modules, "odd_package", package)  # only for this test
+    imports = Imports()
+    imports.take_stock()
+    shutil.copytree(installed, checkout, ignore=shutil.ignore_patterns("__pycache__", "*.ipynb"))
+    assert imports.hidden() == ""
+    (checkout / part).write_text("x = 3")
+    assert imports.hidden() == _told(checkout / "__init__.py", installed / "__init__.py")
+    (checkout / part).unlink()
+    if part != "__init__.py":
+        assert imports.hidden() == _told(checkout / "__init__.py", installed / "__init__.py")
 
 
 def test_a_module_in_an_archive_hides_it(module: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,4 +148,4 @@ def test_a_module_in_an_archive_hides_it(module: Path, monkeypatch: pytest.Monke
     with ZipFile(archive, "w") as file:
         file.writestr("odd_module.py", "x = 2")
     monkeypatch.setattr(sys, "path", [os.fspath(archive), *sys.path])
-    assert imports.hidden() == f"{archive}/odd_module.py hides {module}, which was imported."
+    assert imports.hidden() == _told(f"{archive}/odd_module.py", module)
