@@ -241,7 +241,8 @@ def install_kernel(options: argparse.Namespace) -> int:
         print(error, file=sys.stderr)
         return 1
     shown = spec.described(options.n, options.device)["display_name"]
-    print(f"Installed in {place}: choose {shown!r} in Jupyter, or type jupyter console --kernel {place.name}.")
+    console = f"jupyter console --kernel {place.name} (pip install jupyter-console)"
+    print(f"Installed in {place}: choose {shown!r} in Jupyter, or type {console}.")
     return 0
 
 

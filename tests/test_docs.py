@@ -147,11 +147,21 @@ def test_the_readmes_cells_show_what_it_says(notebook: Notebook) -> None:
     assert re.search(said, told), told
 
 
-def test_what_the_readme_and_the_reference_tell_to_type_in_a_terminal_is_there() -> None:
+def test_the_readmes_first_block_installs_the_small_torch_into_an_environment_and_plays_the_demo() -> None:
+    """Without one, a system's pip refuses (PEP 668); without the small torch, PyPI's brings gigabytes."""
+    first = re.findall(r"^```\n(.*?)```", README.read_text(), re.MULTILINE | re.DOTALL)[0].splitlines()
+    parts = ("-m venv .venv", ".venv/bin/activate", "whl/cpu", "pip install . ", "nbcomm demo")
+    assert [part in line for part, line in zip(parts, first, strict=True)] == [True] * len(parts)
+
+
+def test_what_the_readme_and_the_reference_tell_to_type_in_a_terminal_is_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     text = README.read_text() + REFERENCE.read_text()
     lines = re.findall(r"(?:^|`)nbcomm ([a-z]+(?: [a-z]+)?)(?:`|$| [A-Z-])", text, re.MULTILINE)
     typed = {tuple(line.split()) for line in lines}
-    assert {words[0] for words in typed} == {"demo", "doctor", "kernel", "lessons", "notebooks"}
+    assert cli.main([]) == 0
+    assert {words[0] for words in typed} == {*re.findall(r"^ {4}([a-z]+)\b", capsys.readouterr().out, re.MULTILINE)}
     for words in typed:
         with pytest.raises(SystemExit) as ended:
             cli.main([*words, "--help"])
