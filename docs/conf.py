@@ -11,6 +11,7 @@ from docutils import nodes
 from IPython.lib.lexers import IPython3Lexer
 from pygments.lexer import bygroups
 from pygments.token import Keyword, Operator, Text
+from sphinx import addnodes
 from sphinx.application import Sphinx
 from sphinx.domains.python import PyXRefRole
 from sphinx.transforms import SphinxTransform
@@ -30,6 +31,7 @@ extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 # Pages stay where they are, so that a link works here as it does on GitHub. Sphinx is given the whole checkout, and
 # these of it.
 root_doc = "docs/index"
+NOT_SEARCHED = re.compile(r"CHANGELOG|CONTRIBUTING|tests/|docs/(decisions|internals)/")
 include_patterns = ["*.md", "docs/**.md", "docs/notebooks/**.ipynb", "tests/README.md"]
 exclude_patterns = [".*", "build", "dist", "mutants", "node_modules"]
 
@@ -86,15 +88,34 @@ class Pictures(SphinxTransform):
             text = raw.astext()
             if not text.startswith("<picture>"):
                 continue
-            (width,) = re.findall(r'\bwidth="(\d+)"', text) or [None]
+            (width,) = re.findall(r'\bwidth="(\d+)"', text) or ["100%"]  # with one, Sphinx links it to the file
             (alt,) = re.findall(r'\balt="([^"]+)"', text)
             both = nodes.paragraph()
             both.source, both.line = raw.source, raw.line
             for scheme, attribute in (("dark", "srcset"), ("light", "src")):
                 (uri,) = re.findall(rf'\b{attribute}="([^"]+)"', text)
-                image = nodes.image(uri=uri, alt=alt, classes=[f"only-{scheme}"], **({"width": width} if width else {}))
-                both += image
+                both += nodes.image(uri=uri, alt=alt, classes=[f"only-{scheme}"], width=width)
             raw.replace_self(both)
+
+
+class SearchWords(SphinxTransform):
+    """Lets the search lead to a section by words that need not be in it: ``<!-- search: one, two -->`` at its top."""
+
+    default_priority = 500
+
+    def apply(self, **_: Any) -> None:
+        """Make them entries of the index, before which the search puts nothing."""
+        for raw in list(self.document.findall(nodes.raw)):
+            for words in re.findall(r"<!-- search: (.*?) -->", raw.astext(), re.DOTALL):
+                (here, *_) = raw.parent["ids"]
+                entries = [("single", word.strip(), here, "main", None) for word in words.split(",")]
+                raw.replace_self(addnodes.index(entries=entries))
+
+
+def leave_out_of_the_search(app: Sphinx, _: nodes.document) -> None:
+    """Leave out pages for those who build nbcomm: they have all words that a user looks for, and no answer."""
+    if NOT_SEARCHED.match(app.env.docname):
+        app.env.metadata[app.env.docname]["nosearch"] = True
 
 
 class Name(PyXRefRole):
@@ -111,6 +132,8 @@ class Name(PyXRefRole):
 def setup(app: Sphinx) -> None:
     """Let Sphinx know what is ours."""
     app.add_transform(Pictures)
+    app.add_transform(SearchWords)
+    app.connect("doctree-read", leave_out_of_the_search)
     app.add_role_to_domain("py", "name", Name())
     for name in ("python", "ipython3"):
         app.add_lexer(name, Cell)

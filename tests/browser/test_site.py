@@ -109,12 +109,29 @@ def test_the_reference_of_names_has_all_that_users_can_rely_on(site: Path) -> No
     assert {name.rpartition(".")[2] for name in shown if "session.Session." in name} == promised
 
 
-def test_the_search_needs_no_server(site: Path, page: Any) -> None:
+def search(site: Path, page: Any, words: str) -> list[str]:
+    """What the search finds, best first."""
     page.goto((site / "docs" / "index.html").as_uri())
     page.keyboard.press("Control+k")
-    page.keyboard.type("watchdog")
+    page.keyboard.type(words)
     page.keyboard.press("Enter")
-    page.locator("ul.search li a[href*='decisions/nccl.html']").first.wait_for()  # they come one after the other
+    page.locator("#search-results h2", has_text="Search Results").wait_for()
+    page.locator(".search-summary", has_text="finished").wait_for()  # they come one after the other
+    links = page.locator("ul.search li > a").all()
+    return [str(link.get_attribute("href")).removeprefix("docs/") for link in links]
+
+
+@pytest.mark.parametrize("words", ["hang", "stuck", "slow", "crash", "out of memory"])
+def test_the_search_needs_no_server_and_a_trouble_leads_to_its_section(site: Path, page: Any, words: str) -> None:
+    file, _, section = search(site, page, words)[0].partition("#")
+    assert file == "troubleshooting.html"
+    assert section
+
+
+def test_the_search_leaves_out_what_is_for_those_who_build_nbcomm(site: Path, page: Any) -> None:
+    found = search(site, page, "nccl")
+    assert len(found) > 3
+    assert [each for each in found if re.search("CHANGELOG|decisions|internals|tests/", each)] == []
 
 
 def test_pictures_follow_the_sites_switch(site: Path, page: Any) -> None:
@@ -127,3 +144,7 @@ def test_pictures_follow_the_sites_switch(site: Path, page: Any) -> None:
         shown = [str(picture.get_attribute("src")) for picture in page.locator("article img:visible").all()]
         assert len(shown) == 4
         assert [name for name in shown if not name.endswith(f"-{scheme}.png")] == []
+        links = page.locator("article a:has(img):visible").all()
+        assert [link.get_attribute("href") for link in links] == shown
+    links[0].click()
+    assert page.evaluate("[document.contentType, document.images[0].naturalWidth > 1200]") == ["image/png", True]
