@@ -142,7 +142,7 @@ def test_pictures_follow_the_sites_switch(site: Path, page: Any) -> None:
         page.locator(f".theme-change-button[data-mode={scheme}]:visible").first.click()
         assert page.evaluate("getComputedStyle(document.documentElement).colorScheme") == scheme
         shown = [str(picture.get_attribute("src")) for picture in page.locator("article img:visible").all()]
-        assert len(shown) == 4
+        assert len(shown) == 5
         assert [name for name in shown if not name.endswith(f"-{scheme}.png")] == []
         links = page.locator("article a:has(img):visible").all()
         assert [link.get_attribute("href") for link in links] == shown

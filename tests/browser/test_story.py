@@ -44,6 +44,8 @@ all_reduce(1)"""
 EXPLORE = """import nbcomm
 nbcomm.explore()"""
 STOP = "%distributed stop"
+BESIDE = """() => document.querySelector(".jp-LinkedOutputView").getBoundingClientRect().left
+  >= document.querySelector(".jp-NotebookPanel").getBoundingClientRect().right"""
 WIDTH = "img => img.decode().then(() => img.naturalWidth)"  # it has none until it is decoded
 
 Make = Callable[..., Notebook]
@@ -115,6 +117,46 @@ def test_what_goes_wrong_is_seen_and_mended_in_the_panel(notebook: Make, server:
     book.run(6)
     await_text(book, book.cell(6).locator(".jp-OutputArea-output"), "[0-3] 4")
     book.run(7)
+    assert book.errors == []
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("theme", THEMES)
+def test_a_panel_beside_the_notebook_is_live_while_another_one_scrolls_away(
+    notebook: Make, server: Server, theme: str
+) -> None:
+    server.choose_theme(theme)
+    hang = "%%distributed\nif rank != 2:\n    barrier()"
+    book = notebook(
+        f"beside-{theme}.ipynb", "%load_ext nbcomm", START, hang, STOP, viewport={"width": 1500, "height": 640}
+    )
+    book.page.set_default_timeout(30_000)
+    book.open()
+    book.page.evaluate("jupyterapp.shell.collapseLeft()")
+    book.run(0)
+    book.run(1)
+    await_text(book, panel(book), "all ranks idle")
+    panel(book).locator(".headline").click(button="right")
+    book.page.get_by_role("menuitem", name="Create New View for Cell Output").click()
+    beside = book.page.locator(".jp-LinkedOutputView")
+    await_text(book, beside.locator(".nbcomm-live"), "all ranks idle")
+    tab, edge = (
+        book.page.locator(".lm-TabBar-tab", has_text="Output View"),
+        book.page.viewport_size["width"] - 60,
+    )  # left of the sidebar
+    tab.hover()
+    book.page.mouse.down()
+    book.page.mouse.move(edge - 100, 300, steps=5)
+    book.page.mouse.move(edge, 300, steps=5)
+    book.page.mouse.up()
+    book.page.wait_for_function(BESIDE)
+    book.start(2)
+    await_text(book, beside.locator(".nbcomm-live .headline"), "rank 2 did not reach barrier #1")
+    book.idle()
+    book.cell(3).scroll_into_view_if_needed()
+    shoot(f"beside-{theme}", book.page.locator(".jp-NotebookPanel"), beside)
+    book.run(3)
+    await_text(book, beside.locator(".nbcomm-live"), "stopped")
     assert book.errors == []
 
 
