@@ -12,6 +12,7 @@ import {
   stepName,
   stepWords,
   stripes,
+  task,
   whose,
 } from "../../nbcomm/explorer/js/explorer_words.js";
 import { fold, isDark, many, ranksInWords } from "../../nbcomm/frontend/js/page.js";
@@ -113,6 +114,12 @@ test("predictions are compared as numbers", () => {
   }
   assert.equal(score([true, true]), "All 2 cells right.");
   assert.equal(score([true, false, false]), "1 of 3 cells right.");
+});
+
+test("what to type is said with an example of the data", () => {
+  assert.match(task([[cell("10", 0)], [cell("20", 1)]]), /^Type what each rank has after the call, written like 10, /);
+  assert.match(task([[], [cell("'a'", 1)]]), /written like 'a', and press Enter\. Leave a field empty/);
+  assert.match(task([[], []]), /^Type what each rank has after the call, and press Enter\./); // a barrier
 });
 
 test("what a broken collective does to a rank has a glyph and a word", () => {

@@ -6,7 +6,7 @@
 import { make, themeOf, write } from "../../frontend/js/page.js";
 import { button, Choice, chip, key, numbers, plain, show } from "./explorer_parts.js";
 import { Spelling } from "./explorer_spelling.js";
-import { BUSY, chunkWords, colour, counters, fate, right, score, stateAt, stepName } from "./explorer_words.js";
+import { BUSY, chunkWords, colour, counters, fate, right, score, stateAt, stepName, task } from "./explorer_words.js";
 
 // ── one place in the page ────────────────────────────────────────────────────────────────────────────────
 
@@ -136,12 +136,12 @@ export class View {
     write(this.sentence, waiting || answer.sentence);
     show(this.sentence, (waiting || answer.sentence) !== "");
     write(this.law, `${answer.law}${answer.notes.length ? ` · ${answer.notes.join(" · ")}` : ""}`);
-    write(this.how, run.title && `${choices.algorithm}: ${run.title}`);
-    const watching = choices.view === "watch";
-    show(this.how, watching && run.title !== "");
+    const [watching, predicting] = ["watch", "predict"].map((view) => choices.view === view);
+    write(this.how, predicting ? task(answer.before) : run.title && `${choices.algorithm}: ${run.title}`);
+    show(this.how, predicting || (watching && run.title !== ""));
     show(/** @type {HTMLElement} */ (this.steps), watching);
     for (const el of [this.counters, this.unit]) show(el, watching && run.cost !== null);
-    show(/** @type {HTMLElement} */ (this.predict), choices.view === "predict");
+    show(/** @type {HTMLElement} */ (this.predict), predicting);
     this.drawPlayer(run, step);
     this.drawBroken(answer);
     this.drawLanes(answer, step);
@@ -310,7 +310,7 @@ export class View {
         return good;
       }),
     );
-    const text = reveal ? "This is the result of each rank." : `${score(marks)} Leave a rank without a result empty.`;
+    const text = reveal ? "This is the result of each rank." : score(marks);
     write(/** @type {HTMLElement} */ (this.result), text);
     this.say(text);
   }

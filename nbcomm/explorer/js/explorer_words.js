@@ -114,6 +114,12 @@ export function close(one, other) {
   return a === b || (Number.isFinite(a) && Math.abs(a - b) < 5e-4 * Math.abs(b) && !Number.isInteger(b));
 }
 
+/** @param {(Cell | null)[][]} before  what to type in "Predict it"; the example is data that a rank brings */
+export function task(before) {
+  const brought = before.flat().find(Boolean)?.text;
+  return `Type what each rank has after the call${brought ? `, written like ${brought}` : ""}, and press Enter. Leave a field empty if the rank has nothing there.`;
+}
+
 /** @param {boolean[]} marks */
 export function score(marks) {
   const good = marks.filter(Boolean).length;
