@@ -54,7 +54,7 @@ MISTAKES = [
     ),
     (
         "%%distributed\nrank = 5",
-        "rank is a variable of yours that hides nbcomm's; del rank gives that back.",
+        "your variable rank hides nbcomm's rank; type del rank to undo this.",
     ),
     (
         "log = open('log.txt', 'w')\ndef note(line): log.write(line)\n%distributed push note",

@@ -97,7 +97,7 @@ net = Net()""")
 
 
 def test_a_variable_that_hides_a_name_is_marked_and_told_of_once(four: Notebook) -> None:
-    told = "nbcomm: on ranks 0-3 rank is a variable of yours that hides nbcomm's; del rank gives that back."
+    told = "nbcomm: on ranks 0-3 your variable rank hides nbcomm's rank; type del rank to undo this."
     assert four.run("%%distributed\nrank = 5").text.flat == told
     assert (
         "\nrank hides that of nbcomm, which the next cell has again after: del rank\n"
@@ -129,7 +129,7 @@ def test_a_variable_of_the_same_value_hides_nothing(four: Notebook, code: str) -
 
 
 def test_a_function_of_the_users_own_that_hides_a_collective_is_told_of_once(four: Notebook) -> None:
-    told = "nbcomm: on ranks 0-3 gather is a function of yours that hides nbcomm's; del gather gives that back."
+    told = "nbcomm: on ranks 0-3 your function gather hides nbcomm's gather; type del gather to undo this."
     assert four.run("%%distributed\ndef gather(x, y): return x + y").text.flat == told
     assert four.run("%%distributed\ngather(1, 2), all_reduce(1)").text == "[0-3] (3, 4)\n"
     assert four.run("%%distributed\ngather(1)", fails=True).text == ""
@@ -139,7 +139,7 @@ def test_a_function_of_the_users_own_that_hides_a_collective_is_told_of_once(fou
 def test_what_a_name_that_may_be_a_good_one_hides_is_told_of_where_it_fails(four: Notebook) -> None:
     assert four.run("%%distributed\nsplit = 0.8\nall_reduce(1) * split").text == "[0-3] 3.2\n"
     shown = four.run("%%distributed\nsplit([1, 2])", fails=True).text.flat
-    assert shown == "nbcomm: on ranks 0-3 split is a variable of yours that hides nbcomm's; del split gives that back."
+    assert shown == "nbcomm: on ranks 0-3 your variable split hides nbcomm's split; type del split to undo this."
     four.run("%%distributed\ndel split")
 
 

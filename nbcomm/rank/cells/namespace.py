@@ -112,8 +112,8 @@ class HidingVariables:
         names -= self._told
         self._told |= names
         return [
-            f"{name} is a {'function' if callable(own[name]) else 'variable'} of yours that hides nbcomm's; "
-            f"del {name} gives that back."
+            f"your {'function' if callable(own[name]) else 'variable'} {name} hides nbcomm's {name}; "
+            f"type del {name} to undo this."
             for name in sorted(names)
         ]
 
@@ -123,7 +123,7 @@ _COLLECTIVES = frozenset(METHODS[: METHODS.index("scan") + 1])
 
 
 def _surprises(name: str, mine: Any, ours: Any) -> bool:
-    """Return whether it is surely a surprise that a name is the user's: device and the like have many good values."""
+    """Return whether the user hardly expects that the name is theirs; device and the like have many good values."""
     if name in _NUMBERS:
         return not _same_number(mine, ours)
     if name in ("torch", "dist"):

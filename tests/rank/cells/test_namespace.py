@@ -92,12 +92,12 @@ NAMES = {
 @pytest.mark.parametrize(
     ("code", "said"),
     [
-        ("rank = 5", ["rank is a variable of yours that hides nbcomm's; del rank gives that back."]),
-        ("for rank in range(3): pass", ["rank is a variable of yours that hides nbcomm's; del rank gives that back."]),
-        ("rank, world_size = '3', 2", ["rank", "world_size"]),
-        ("def gather(x): return x", ["gather is a function of yours that hides nbcomm's; del gather gives that back."]),
-        ("dist = 3.5", ["dist is a variable"]),
-        ("all_reduce = 1", ["all_reduce"]),
+        ("rank = 5", ["your variable rank hides nbcomm's rank; type del rank to undo this."]),
+        ("for rank in range(3): pass", ["your variable rank hides nbcomm's rank; type del rank to undo this."]),
+        ("rank, world_size = '3', 2", ["your variable rank ", "your variable world_size "]),
+        ("def gather(x): return x", ["your function gather hides nbcomm's gather; type del gather to undo this."]),
+        ("dist = 3.5", ["your variable dist "]),
+        ("all_reduce = 1", ["your variable all_reduce "]),
         ("rank = 3", []),
         ("import numpy; rank = numpy.int64(3)", []),
         ("device = 'cuda'", []),
@@ -136,7 +136,7 @@ def test_what_is_no_surprise_is_told_of_where_the_cell_fails(shell: Shell) -> No
     shell.run("split = 0.8", **NAMES)
     assert hiding.explain(shell, "split = 0.8", "", talks=True) == []
     assert hiding.explain(shell, "split(1)", "TypeError", talks=False) == [
-        "split is a variable of yours that hides nbcomm's; del split gives that back."
+        "your variable split hides nbcomm's split; type del split to undo this."
     ]
 
 
