@@ -44,6 +44,7 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         return made[name]
 
     start = word("start", "Start a world.")
+    start.set_defaults(**{**vars(StartOptions()), "lines": []})
     start.add_argument(
         "-n",
         type=int,
@@ -52,34 +53,24 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
     start.add_argument(
         "--nodes",
         type=int,
-        default=StartOptions.nodes,
         help="number of nodes; without --engines all are on this machine, as if they were several machines",
     )
     start.add_argument(
         "--oversubscribe",
         action="store_true",
-        default=StartOptions.oversubscribe,
         help="start as many ranks as -n says, also if this machine's cores, memory or limits are too few for them",
     )
     _add_machines(start)
     _add_job(start)
-    start.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="device of the ranks")
+    start.add_argument("--device", choices=("auto", "cpu", "cuda"), help="device of the ranks")
     start.add_argument(
         "--share",
         action="store_true",
-        default=StartOptions.share,
-        help="let more ranks than GPUs share these over NCCL, from its version 2.30 on, and over gloo before",
+        help="let more ranks than GPUs share the GPUs, over NCCL 2.30 or newer, else over gloo",
     )
     start.add_argument("--backend", help="torch.distributed backend to use instead of the default")
-    start.add_argument(
-        "--timeout", type=float, default=StartOptions.timeout, help="time limit of the start, in seconds"
-    )
-    start.add_argument(
-        "--grace",
-        type=float,
-        default=StartOptions.grace,
-        help="seconds that the world keeps running after the notebook has died",
-    )
+    start.add_argument("--timeout", type=float, help="time limit of the start, in seconds")
+    start.add_argument("--grace", type=float, help="seconds that the world keeps running after the notebook has died")
     word("status", "Show the state of each rank.")
     word("panel", "Show the live panel here.")
     word("stop", "Stop the world, and remove its processes, sockets and files.")
@@ -121,87 +112,54 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
 def _add_machines(start: argparse.ArgumentParser) -> None:
     """Add the options that say on which machines the ranks are, and how they are reached."""
     start.add_argument(
-        "--engines",
-        choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS),
-        default=StartOptions.engines,
-        help="what starts the ranks' processes",
+        "--engines", choices=("local", "ssh", "slurm", "mpi", *SCHEDULERS), help="what starts the ranks' processes"
     )
-    start.add_argument(
-        "--hosts",
-        metavar="A:4,B:4",
-        default=StartOptions.hosts,
-        help="machines for ssh or MPI, with their numbers of ranks",
-    )
-    start.add_argument(
-        "--via", metavar="COMMAND", default=StartOptions.via, help="what takes ssh's place: 'kubectl exec -i {host} --'"
-    )
+    start.add_argument("--hosts", metavar="A:4,B:4", help="machines for ssh or MPI, with their numbers of ranks")
+    start.add_argument("--via", metavar="COMMAND", help="command in place of ssh: 'kubectl exec -i {host} --'")
     start.add_argument(
         "--tunnel",
         action="store_true",
-        default=StartOptions.tunnel,
         help="the hosts cannot reach this machine, for example a laptop behind a router: all goes through ssh",
     )
-    start.add_argument(
-        "--python", metavar="PATH", default=StartOptions.python, help="the interpreter on those machines"
-    )
-    start.add_argument(
-        "--address", metavar="IP", default=StartOptions.address, help="address of this machine at which those reach it"
-    )
+    start.add_argument("--python", metavar="PATH", help="the interpreter on those machines")
+    start.add_argument("--address", metavar="IP", help="address at which those machines reach this one")
     start.add_argument(
         "--guard",
         choices=("world", "node"),
-        default=StartOptions.guard,
         help="compare the calls of all ranks before data moves, or only of those on the same node, which is faster",
     )
     start.add_argument(
         "--profile",
         metavar="NAME",
-        default=None,
         help="options from ~/.config/nbcomm/profiles.toml; by default those of the profile that $NBCOMM_PROFILE names",
     )
     start.add_argument(
-        "--prologue",
-        metavar="LINES",
-        default=StartOptions.prologue,
-        help="for a shell there first: 'module load python'",
+        "--prologue", metavar="LINES", help="lines for a shell there before each program: 'module load python'"
     )
     start.add_argument(
-        "--wrapper",
-        metavar="COMMAND",
-        default=StartOptions.wrapper,
-        help="what stands before the interpreter there: 'apptainer exec --nv image.sif'",
+        "--wrapper", metavar="COMMAND", help="command before the interpreter there: 'apptainer exec --nv image.sif'"
     )
 
 
 def _add_job(start: argparse.ArgumentParser) -> None:
-    start.add_argument(
-        "--partition", metavar="NAME", default=StartOptions.partition, help="for a scheduler; so are the next ones"
-    )
-    start.add_argument(
-        "--gpus-per-node", type=int, metavar="N", default=StartOptions.gpus_per_node, help="GPUs on each node"
-    )
-    start.add_argument("--time", metavar="LIMIT", default=StartOptions.time, help="time limit, as it takes it: 2:00:00")
-    start.add_argument("--account", metavar="NAME", default=StartOptions.account, help="who pays")
+    start.add_argument("--partition", metavar="NAME", help="for a scheduler; the next options are for one, too")
+    start.add_argument("--gpus-per-node", type=int, metavar="N", help="GPUs on each node")
+    start.add_argument("--time", metavar="LIMIT", help="time limit, as the scheduler takes it: 2:00:00")
+    start.add_argument("--account", metavar="NAME", help="who pays")
     start.add_argument(
         "--line",
         dest="lines",
         metavar="OPTION",
         action="append",
-        default=[*StartOptions.lines],
-        help="an option for the scheduler or mpiexec as it stands, --line=--constraint=a100; may be repeated",
+        help="any other option for the scheduler or mpiexec, --line=--constraint=a100; may be repeated",
     )
     start.add_argument(
         "--before-end",
         metavar="CODE",
-        default=StartOptions.before_end,
-        help="a cell that the ranks run two minutes before the time limit, in place of the one that runs: 'save()'",
+        help="a cell that the ranks run two minutes before the time limit; it interrupts a cell that runs: 'save()'",
     )
     start.add_argument(
-        "--idle",
-        type=_duration,
-        metavar="30m",
-        default=StartOptions.idle,
-        help="give the nodes back after so long a rest",
+        "--idle", type=_duration, metavar="30m", help="give the nodes back after this time without a cell"
     )
     start.add_argument("--dry-run", action="store_true", help="show the job's script and the commands; start nothing")
 
@@ -214,15 +172,15 @@ def _duration(text: str) -> float:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-_NAMES = "names, or expressions such as model.fc.weight; what can be read as one expression, x - 1, is one"
+_NAMES = "names, or expressions such as model.fc.weight; a line such as x - 1 is read as one expression"
 
 
 def _add_charts(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
     bench = word("bench", "Measure a collective's time against its size, and what a call and a byte cost.")
     bench.add_argument(
-        "op", nargs="?", default="all_reduce", metavar="OP", help="the collective, or pairs: messages between each two"
+        "op", nargs="?", default="all_reduce", metavar="OP", help="the collective, or pairs: messages between each pair"
     )
-    bench.add_argument("--max", type=_size, default=16 << 20, metavar="64M", help="largest size that each rank brings")
+    bench.add_argument("--max", type=_size, default=16 << 20, metavar="64M", help="largest size of a rank's data")
     chart = word("chart", "Draw the memory, the samples or the shards that the ranks hold.")
     chart.add_argument("what", choices=("memory", "samples", "shards"), help="what of them")
     chart.add_argument("names", nargs="*", metavar="NAME", help=_NAMES)
