@@ -327,8 +327,8 @@ def warm_start(
         return CheckResult("warn", f"{WARM_VARIABLE}={said} is no time; write for example 90s, 10m or 0. 60 s count.")
     return CheckResult(
         "ok",
-        f"The first world imports torch, in a process that stays for {stay:g} s after the last one: other worlds start "
-        f"without an import. {WARM_VARIABLE}=10m keeps it longer, {WARM_VARIABLE}=0 turns it off.",
+        f"The first world imports torch in a process that stays for {stay:g} s after the last world; until it ends, "
+        f"worlds start without an import. {WARM_VARIABLE}=10m keeps it longer, {WARM_VARIABLE}=0 turns it off.",
     )
 
 

@@ -504,9 +504,9 @@ class NodeClient:
             except StartError as error:
                 if self.daemons:  # else there was hardly anything, and its start has told why
                     sys.stderr.write(
-                        f"nbcomm: {capital(self.name or 'the daemon')} did not tell whether all of its processes "
-                        f"have ended; what is left ends by itself within {self.lease + _LATER:g} s. The reason: "
-                        f"{error}.\n"
+                        f"nbcomm: {capital(self.name or 'the daemon')} did not say whether all of its processes "
+                        f"have ended; those that still run end by themselves within {self.lease + _LATER:g} s. "
+                        f"The reason: {error}.\n"
                     )
 
     def _has_ended(self, timeout: float) -> bool:

@@ -55,7 +55,7 @@ def _difference(got: Any, right: Any, what: str, near: float) -> str:
     if right is ANYTHING:
         return ""
     if isinstance(got, Handle):
-        return f"{what} is a handle of what was begun; its wait() returns the result"
+        return f"{what} is the handle of a call; its wait() returns the result"
     for kinds, compare in _KINDS:
         if isinstance(right, kinds):
             return compare(got, right, what, near)

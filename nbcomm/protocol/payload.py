@@ -134,7 +134,7 @@ def pack(
         raise TransferError(stays.told(value, error, _travels, to_ranks=to_ranks)) from error
     if pickler.parts and notes is not None:
         what = "a sharded tensor" if pickler.parts == 1 else f"{pickler.parts} sharded tensors"
-        notes.append(f"the own part of {what} was sent; full_tensor(), called by all in a cell, gathers a whole one.")
+        notes.append(f"only a part of {what} was sent; call full_tensor() on all ranks in a cell to get the whole.")
     buffers = [buffer.raw() for buffer in raw]
     sizes = [buffer.nbytes for buffer in buffers]
     if bulk is not None and sum(sizes) >= FILE_FROM:

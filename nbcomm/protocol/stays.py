@@ -15,7 +15,7 @@ _DEEPEST, _MOST = 12, 2000
 
 _ELSE = "Make it where it is needed, or send what it is made of."
 _TO_RANKS = "Make it in a %%distributed cell, or push what it is made of."
-_DEFINE = "Define {path} in a %%distributed cell, and there what it uses, too."
+_DEFINE = "Define {path} in a %%distributed cell, with everything that it uses."
 
 _REMEDIES = {
     "DistributedDataParallel": "It belongs to its ranks: send the module in it, {path}.module.",

@@ -330,7 +330,9 @@ def test_what_cannot_be_ended_where_nothing_has_joined_is_no_news(
     node.daemons = 1
     node._fence()
     said = capsys.readouterr().err
-    assert said.startswith("nbcomm: Node 1 (host) did not tell whether all of its processes have ended; what is left ")
+    assert said.startswith(
+        "nbcomm: Node 1 (host) did not say whether all of its processes have ended; those that still "
+    )
     assert said.endswith("The reason: sh ended with exit code 3\nno such host.\n")
 
 

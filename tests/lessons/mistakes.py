@@ -206,8 +206,8 @@ received = irecv(left)
 send(value, right)
 return received""",
         """\
-✗ from_the_left: Wrong on ranks 0-3. For from_the_left(…) on rank 0, the result is a handle of
-what was begun; its wait() returns the result.
+✗ from_the_left: Wrong on ranks 0-3. For from_the_left(…) on rank 0, the result is the handle
+of a call; its wait() returns the result.
 …""",
     ),
     # ── 4: samples ──

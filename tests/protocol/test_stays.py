@@ -95,7 +95,7 @@ class Widget:
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (uses(LOCK), "Define it in a %%distributed cell, and there what it uses, too."),
+        (uses(LOCK), "Define it in a %%distributed cell, with everything that it uses."),
         (Holder, ""),
         (LOCK, "Make it in a %%distributed cell, or push what it is made of."),
         (Widget(), "It belongs to the page: make one in a %%distributed cell, or push its value, it.value."),
@@ -161,7 +161,7 @@ def test_of_a_sharded_tensor_its_own_part_travels() -> None:
     assert type(arrived["a"]) is torch.Tensor
     assert arrived["a"].tolist() == [1.0]
     assert notes == [
-        "the own part of a sharded tensor was sent; full_tensor(), called by all in a cell, gathers a whole one."
+        "only a part of a sharded tensor was sent; call full_tensor() on all ranks in a cell to get the whole."
     ]
     assert not pack({"a": torch.ones(4)}, notes=(none := []))[0].path
     assert none == []

@@ -72,7 +72,7 @@ FIRST_LINE = "put %%distributed on the first line of this cell."
         ),
         ("%%distributed\ntotal = reduce(rank)\ntotal / 4", f"on ranks 1-3 reduce(rank) is None: reduce {ON_0}reduce,"),
         ("%%distributed\nnothing = None\nnothing[0]", ""),
-        ("%%distributed\ny = dist.all_reduce(x)\ny + 1", "Use those, or call all_reduce, without dist., which returns"),
+        ("%%distributed\ny = dist.all_reduce(x)\ny + 1", "Use the arguments, or call all_reduce, without dist."),
         ("%%distributed\nallreduce(x)", "Did you mean all_reduce?"),
         ("%%distributed\nworldsize", "Did you mean world_size?"),
         ("%%distributed\ndist.allreduce(x)", "on ranks 0-3 dist has no allreduce; did you mean dist.all_reduce?"),

@@ -66,7 +66,7 @@ def test_what_a_cell_asks_of_its_source_is_the_pages_too(four: Notebook) -> None
 
 def test_a_result_that_nobody_takes_is_told_with_its_line(four: Notebook) -> None:
     told = four.run("%%distributed\n\ny = rank\nbroadcast(y)\nNone").text
-    assert "nobody took the result of broadcast(y) in line 4" in told
+    assert "the result of broadcast(y) in line 4 is not used" in told
 
 
 MISMATCHES = {

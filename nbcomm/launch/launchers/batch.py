@@ -89,7 +89,7 @@ class BatchProgram:
             said = ask(one.name, [*one.submit, path])
         found = re.search(one.number, said, re.MULTILINE)
         if found is None:
-            raise StartError(f"{one.submit[0]} has told no number of a job; it said:\n{said.strip()}")
+            raise StartError(f"{one.submit[0]} printed no job number; it said:\n{said.strip()}")
         self._number, self._status, self._began = found[1], None, time.monotonic()
         keep(f"nbcomm-job-{self._number}", self._watch)
 
@@ -119,7 +119,7 @@ class BatchProgram:
     def how(self) -> str:
         """How it has ended, in words."""
         if self._is_silent:
-            return "is over, and its script told no exit code: it was cancelled, or its time was over"
+            return "is over, and its script wrote no exit code: the job was cancelled, or its time was over"
         return "was cancelled" if self._cancelled else how_it_ended(self._status)
 
     @property

@@ -87,7 +87,7 @@ def launcher_for(host: Host, python: str, via: str = "") -> Launcher:
     Args:
         host: the machine.
         python: the interpreter there.
-        via: what takes ssh's place, with ``{host}`` in it: "kubectl exec -i {host} --".
+        via: the command in place of ssh, with ``{host}`` in it: "kubectl exec -i {host} --".
 
     Raises:
         StartError: ``{host}`` is missing.
@@ -120,8 +120,8 @@ def address_on_the_route(name: str) -> str:
         raise StartError(f"This machine knows no host {name} ({error.strerror}): is its name right?") from error
     except OSError as error:
         raise StartError(
-            f"This machine finds no way to {name} ({error.strerror or error}), so it is not known at which address the "
-            "nodes reach it; name one by --address."
+            f"This machine has no route to {name} ({error.strerror or error}), so nbcomm does not know at which "
+            "address the nodes reach this machine; name the address by --address."
         ) from error
 
 
@@ -175,4 +175,6 @@ def own_address() -> str:
         address = socket.gethostbyname(name)
         if not address.startswith("127."):
             return address
-    raise StartError(f"It is not known at which address the nodes reach this machine ({name}); name one by --address.")
+    raise StartError(
+        f"nbcomm does not know at which address the nodes reach this machine ({name}); name the address by --address."
+    )

@@ -396,7 +396,7 @@ def _prepared(caller: _Caller, imports: Imports, request: messages.Request) -> W
         tempfile.tempdir = None
         rename([sys.executable, "-m", daemon.__name__, os.fspath(home.path)], wanted.home)
     except (OSError, ValueError) as error:
-        caller.say(Refused(f"The seed's fork cannot be what a process of this caller would be: {error}."))
+        caller.say(Refused(f"The seed's fork cannot take over what the caller has (folder, limits, signals): {error}."))
         raise SystemExit(1) from None
     change = imports.change()
     if why := change or imports.hidden():

@@ -42,12 +42,12 @@ class StartOptions:
         engines: what starts the processes: "local", "ssh", "mpi", or a scheduler: "slurm", "pbs", "sge", "lsf" or
             "htcondor".
         hosts: for ssh or MPI, the machines, each with its number of ranks: "a:4,b:4".
-        via: what takes ssh's place, with the host's name as {host}: "kubectl exec -i {host} --".
+        via: the command in place of ssh, with the host's name as {host}: "kubectl exec -i {host} --".
         python: the interpreter on other machines; by default this one's path.
         prologue: lines for a shell there, before each program: "module load python".
-        wrapper: what stands before the interpreter there: "apptainer exec --nv image.sif".
-        tunnel: the machines cannot reach this one: ssh leads them to it.
-        address: of this machine, where those reach it; by default that of the route to the first.
+        wrapper: the command before the interpreter there: "apptainer exec --nv image.sif".
+        tunnel: the machines cannot reach this one, so all goes through ssh.
+        address: at which those machines reach this one; by default that of the route to the first.
         partition: for a scheduler, where it may be called a queue; so are the next ones.
         gpus_per_node: for each node.
         time: the time limit, as the scheduler takes it.
@@ -141,7 +141,7 @@ def _check_hosts(options: StartOptions) -> None:
     if (options.hosts or options.engines == "ssh") and options.nodes is not None:
         raise StartError("--hosts says how many nodes there are; leave --nodes out.")
     if options.via and options.engines != "ssh":
-        raise StartError("--via takes ssh's place, and needs --engines ssh.")
+        raise StartError("--via replaces ssh, so it needs --engines ssh.")
     if options.tunnel and (options.engines != "ssh" or options.via or options.address):
         raise StartError("--tunnel needs --engines ssh, without --via and --address.")
     if options.engines == "htcondor" and options.partition:

@@ -382,7 +382,7 @@ class Commands:
         return bench.bench(self, op, most)
 
     def bench_pairs(self) -> list[Grid]:
-        """Measure messages between each two ranks: the time of one of 1 KiB, and the speed of one of 1 MiB.
+        """Measure messages between each two ranks: the time for 1 KiB, and the speed for 1 MiB.
 
         Raises:
             SpecError: the world has one rank.

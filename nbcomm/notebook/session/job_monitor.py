@@ -82,7 +82,7 @@ class JobMonitor:
         try:
             run(code)
         except NbcommError as error:
-            self._tell(f"What was to run before the end has failed: {error}")
+            self._tell(f"The cell of --before-end has failed: {error}")
 
     def use(self) -> None:
         """Note that somebody wants something of the ranks now."""

@@ -209,9 +209,9 @@ class _Names:
         shown = shortened(ast.unparse(call), _LONGEST)
         if kind == "torch":
             ours = f", or call {name}, without dist., which returns the result" if name in METHODS else ""
-            return f"{shown} is None: torch's functions write into their arguments. Use those{ours}."
+            return f"{shown} is None: torch's functions write into their arguments. Use the arguments{ours}."
         if kind == "none":
-            more = ": the data is what recv returns, on the rank that it is sent to" if name == "send" else ""
+            more = ": recv returns the data, on the receiving rank" if name == "send" else ""
             return f"{shown} is None: {name} returns nothing{more}."
         dst = self._dst(call, name)
         if dst == self._scope["comm"].rank:

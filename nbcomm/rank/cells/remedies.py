@@ -77,7 +77,7 @@ def _of_message(error: BaseException, scope: dict[str, Any]) -> str:
     while step is not None:
         if step.tb_frame.f_globals.get("__name__") == "torch.multiprocessing.spawn":
             return (
-                "the cell runs already, once on each: call the function itself, with rank, in place of mp.spawn. "
+                "the cell already runs once on each rank: call the function itself, with rank, in place of mp.spawn. "
                 "nbcomm.spawn does that from the notebook."
             )
         step = step.tb_next

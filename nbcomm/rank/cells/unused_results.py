@@ -49,7 +49,7 @@ class UnusedResults:
         line = found.lineno + above + blank_lines(code)
         remedy = f"write {shortened(ast.unparse(found.args[0]), _LONGEST)} = {call}"
         torchs = f", or call torch's dist.{name}, which works in place" if name in ("broadcast", "all_reduce") else ""
-        return [f"nobody took the result of {call} in line {line}: {name} returns it; {remedy}{torchs}."]
+        return [f"the result of {call} in line {line} is not used: {name} returns it; {remedy}{torchs}."]
 
 
 def _unused(source: str) -> ast.Call | None:

@@ -285,7 +285,7 @@ def test_a_job_that_is_over_without_a_word_has_failed(
     await_that(lambda: not one.waiting, "it does not run")
     say(stub, name, Phase.OVER)
     await_that(lambda: one.status == 1, "it does not end")
-    assert one.how == "is over, and its script told no exit code: it was cancelled, or its time was over"
+    assert one.how == "is over, and its script wrote no exit code: the job was cancelled, or its time was over"
     assert "has written nothing to" in one.last_words()
     assert "Do its nodes have the same home as this machine?" in one.last_words()
 
@@ -347,7 +347,7 @@ def test_a_job_that_is_refused_has_ended(stub: Stub) -> None:
     program.kill()
     stub("qsub", "echo 'Welcome!'")
     forget("w")
-    with pytest.raises(StartError, match="qsub has told no number of a job"):
+    with pytest.raises(StartError, match="qsub printed no job number"):
         Batch(SCHEDULERS["pbs"], Request(2, 2), Launcher("py")).begin(TOKENS).start()
 
 

@@ -101,7 +101,7 @@ def test_a_host_to_which_no_way_leads_is_told(monkeypatch: pytest.MonkeyPatch) -
         raise OSError(101, "Network is unreachable")
 
     monkeypatch.setattr(socket, "getaddrinfo", fail)
-    with pytest.raises(StartError, match=r"finds no way to nowhere\.invalid \(Network is unreachable\).*--address"):
+    with pytest.raises(StartError, match=r"has no route to nowhere\.invalid \(Network is unreachable\).*--address"):
         address_towards("gpu")
 
 

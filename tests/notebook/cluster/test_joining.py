@@ -204,7 +204,7 @@ def test_the_address_of_a_machine_is_no_loopback(monkeypatch: pytest.MonkeyPatch
     if told:
         assert hosts.own_address() == told
     else:
-        with pytest.raises(StartError, match="name one by --address"):
+        with pytest.raises(StartError, match="name the address by --address"):
             hosts.own_address()
 
 

@@ -22,7 +22,7 @@ from nbcomm.notebook.cluster.start_options import SCHEDULERS, StartOptions, chec
             "--partition needs --engines slurm, or pbs, sge, lsf or htcondor.",
         ),
         (StartOptions(guard="rank"), "The guard 'rank' is unknown; write --guard world or node."),
-        (StartOptions(engines="slurm", n=2, via="x {host}"), "--via takes ssh's place, and needs --engines ssh."),
+        (StartOptions(engines="slurm", n=2, via="x {host}"), "--via replaces ssh, so it needs --engines ssh."),
         (StartOptions(gpus_per_node=2), "--gpus-per-node needs --engines slurm, or pbs, sge"),
         (StartOptions(engines="ssh", hosts="a:1", lines=("--x",)), "--line needs --engines slurm, or pbs, sge"),
         (StartOptions(idle=60.0), "--idle needs --engines slurm."),

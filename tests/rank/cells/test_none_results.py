@@ -133,8 +133,8 @@ def test_a_variable_of_an_earlier_cell_is_known() -> None:
     ("code", "said"),
     [
         ("barrier()[0]", "barrier() is None: barrier returns nothing."),
-        ("send(1, 0) + 1", "send(1, 0) is None: send returns nothing: the data is what recv returns, on the rank that"),
-        ("y = dist.all_reduce(torch.ones(1))\ny + 1", "Use those, or call all_reduce, without dist., which returns"),
+        ("send(1, 0) + 1", "send(1, 0) is None: send returns nothing: recv returns the data, on the receiving rank"),
+        ("y = dist.all_reduce(torch.ones(1))\ny + 1", "Use the arguments, or call all_reduce, without dist., which"),
         ("torch.distributed.all_reduce(torch.ones(1)) + 1", "torch's functions write into their arguments."),
     ],
 )

@@ -93,7 +93,9 @@ def test_processes_that_a_cell_spawns_are_told_of() -> None:
     spawn = ModuleType("torch.multiprocessing.spawn")
     exec("def start(): raise RuntimeError('terminated')", vars(spawn))  # noqa: S102 - frames tell their module by its name
     (said,) = told("start()", start=spawn.start)
-    assert said.startswith("the cell runs already, once on each: call the function itself, with rank, in place of mp.")
+    assert said.startswith(
+        "the cell already runs once on each rank: call the function itself, with rank, in place of mp."
+    )
 
 
 def test_a_gpu_is_not_denied_to_a_rank_that_has_one() -> None:
