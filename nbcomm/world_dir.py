@@ -29,7 +29,7 @@ from .world_info import LinkInfo, WorldInfo
 HOME_VARIABLE = "NBCOMM_HOME"
 """The environment variable that gives a process of the world the world's directory."""
 
-PROFILE_VARIABLE = "NBCOMM_PROFILE"
+PROFILE_VARIABLE = "NBCOMM_IPYTHON_PROFILE"
 """The one that gives a rank the directory of the notebook's IPython profile, until the rank has read it."""
 
 SEEDS = "seeds"
