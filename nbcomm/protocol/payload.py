@@ -22,8 +22,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-import cloudpickle
-
+from .. import by_name
 from ..errors import TransferError
 from . import stays
 from .common import Payload
@@ -37,13 +36,17 @@ _CHUNK = 16 << 20
 """Bytes that are written at once: an interrupt waits for one write, and gigabytes would take seconds."""
 
 
-class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle has no types
-    """A pickler that takes functions and classes typed in a notebook by value, and tensors by their raw bytes."""
+class _Pickler(by_name.Pickler):
+    """A pickler that takes tensors by their raw bytes."""
 
     parts = 0
     """How many sharded tensors it has met, of which this rank's own parts travel."""
 
+    met: Any = None
+    """The last object that it has met: where it cannot go on, that is the reason."""
+
     def reducer_override(self, obj: Any) -> Any:
+        self.met = obj
         torch = sys.modules.get("torch")
         if torch is not None and type(obj) in (torch.Tensor, torch.nn.Parameter):
             reduced = _reduce_tensor(torch, obj)
@@ -127,11 +130,11 @@ def pack(
     """
     raw: list[pickle.PickleBuffer] = []
     stream = io.BytesIO()
+    pickler = _Pickler(stream, protocol=5, buffer_callback=raw.append)
     try:
-        pickler = _Pickler(stream, protocol=5, buffer_callback=raw.append)
         pickler.dump(value)
     except Exception as error:
-        raise TransferError(stays.told(value, error, _travels, to_ranks=to_ranks)) from error
+        raise TransferError(stays.told(value, error, pickler.met, to_ranks=to_ranks)) from error
     if pickler.parts and notes is not None:
         what = "a sharded tensor" if pickler.parts == 1 else f"{pickler.parts} sharded tensors"
         notes.append(f"only a part of {what} was sent; call full_tensor() on all ranks in a cell to get the whole.")
@@ -142,15 +145,6 @@ def pack(
         if _write(Path(blob.path), buffers):
             return blob, []
     return Payload(stream.getvalue(), sizes), buffers
-
-
-def _travels(value: Any) -> bool:
-    """Return whether a value can be pickled; its large buffers are not copied."""
-    try:
-        _Pickler(io.BytesIO(), protocol=5, buffer_callback=lambda _: None).dump(value)
-    except Exception:  # noqa: BLE001 - whatever a user's own class raises
-        return False
-    return True
 
 
 @contextmanager

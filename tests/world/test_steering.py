@@ -70,6 +70,15 @@ def test_push_and_pull(four: Notebook) -> None:
     assert four.run("%distributed pull mine list_of -r 1-2\nmine, list_of").text.rstrip() == (
         "([tensor([1., 1.]), tensor([2., 2.])], [[1], [2]])"
     )
+    typed = "import dataclasses, enum\n@dataclasses.dataclass\nclass R:\n    v: int\nclass C(enum.Enum):\n    A = 1"
+    four.run(f"%%distributed\n{typed}\nrecords, colours = R(5), C.A")
+    four.run("%distributed pull records colours")
+    assert (
+        four.run("[each == records[0] for each in records], len(set(colours))").text
+        == "([True, True, True, True], 1)\n"
+    )
+    four.run("%distributed push records colours")
+    assert four.run("%%distributed\nrecords == [R(5)] * 4, set(colours) == {C.A}").text == "[0-3] (True, True)\n"
     # What nbcomm's own functions call their arguments is no special name.
     four.run("ranks, self = [7], 'I'\n%distributed push ranks self")
     assert four.run("%%distributed\nranks, self").text == "[0-3] ([7], 'I')\n"

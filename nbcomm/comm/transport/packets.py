@@ -23,9 +23,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-import cloudpickle
 import torch
 
+from ... import by_name
 from ...errors import CollectiveError
 
 HEAD_BYTES = 512
@@ -392,7 +392,7 @@ class _Pickler(_TensorsApart, pickle.Pickler):
     pass
 
 
-class _CloudPickler(_TensorsApart, cloudpickle.Pickler):  # type: ignore[misc]  # cloudpickle is not annotated
+class _ByName(_TensorsApart, by_name.Pickler):
     pass
 
 
@@ -414,10 +414,9 @@ def _pickled(value: Any, tensors: list[torch.Tensor], buffers: list[torch.Tensor
             # torch has no read-only tensors and warns of them; a read-only array is rare enough to be copied.
             buffers.append(torch.frombuffer(bytearray(raw) if raw.readonly else raw, dtype=torch.uint8))
 
-    # pickle is tried first, and not only for speed: it sends a class by name, so what arrives is an instance of the
-    # receiver's own class. cloudpickle sends a class of __main__ by value, as another class.
+    # pickle is tried first, for speed. Either sends an instance as one of the receiver's own class.
     errors = []
-    for kind in (_Pickler, _CloudPickler):
+    for kind in (_Pickler, _ByName):
         file = io.BytesIO()
         tensors.clear()
         buffers.clear()
