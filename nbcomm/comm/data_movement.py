@@ -74,8 +74,8 @@ class DataMovement(RankOrder):
             data: on ``src`` any picklable value; on the other ranks it is not looked at (None will do).
             src: a global rank.
             group: the ranks that take part; None for the world.
-            sync_grads: let gradients flow back to ``src``, summed over the ranks. Then backward is a collective, too,
-                and every rank must call it.
+            sync_grads: let gradients flow back to ``src``, summed over the ranks; that of what another rank passes is
+                zero. Then backward is a collective, too, and every rank must call it.
             async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
@@ -98,7 +98,7 @@ class DataMovement(RankOrder):
         results = [leaf.detach() for leaf in autograd.chosen(copy, flags)]
         if not results:
             return copy
-        inputs = autograd.chosen(data, flags) if self.rank == src else []
+        inputs = autograd.chosen(data, flags) if self.rank == src else autograd.needing(data)
         back = autograd.summed_on(lambda: self._channel("the backward of broadcast", group), src)
         return autograd.replaced(copy, flags, autograd.tie(results, inputs, back))
 
@@ -128,8 +128,9 @@ class DataMovement(RankOrder):
                 picklable kind, or a tensor (array) whose first dimension is the group's size; elsewhere not looked at.
             src: a global rank.
             group: the ranks that take part; None for the world.
-            sync_grads: let gradients flow back to ``src``, each rank's to its item. The same tensors must require
-                grad in every item; then backward is a collective, too, and every rank must call it.
+            sync_grads: let gradients flow back to ``src``, each rank's to its item; that of what another rank passes is
+                zero. The same tensors must require grad in every item; then backward is a collective, too, and every
+                rank must call it.
             async_op: begin, and return a `Handle` at once; the data must be left alone until it is done.
 
         Returns:
@@ -155,7 +156,7 @@ class DataMovement(RankOrder):
         results = [leaf.detach() for leaf in autograd.chosen(item, needs[channel.me])]
         if not results:
             return item
-        inputs = [leaf for share, flags in zip(shares, needs, strict=False) for leaf in autograd.chosen(share, flags)]
+        inputs = autograd.needing(shares if self.rank == src else items)
         back = autograd.gathered_on(lambda: self._channel("the backward of scatter", group), src)
         return autograd.replaced(item, needs[channel.me], autograd.tie(results, inputs, back))
 

@@ -7,8 +7,8 @@ reach:
 ==============  =========================================================================
 forward         gradient of a rank's data
 ==============  =========================================================================
-broadcast       on ``src`` the sum of all ranks' gradients
-scatter         on ``src`` each rank's gradient, for that rank's item
+broadcast       on ``src`` the sum of all ranks' gradients; elsewhere zero, if any data was given
+scatter         on ``src`` each rank's gradient, for that rank's item; elsewhere as above
 gather          from ``dst`` the gradient of this rank's part
 all_gather      the sum of all ranks' gradients of this rank's part
 reduce          from ``dst`` its gradient (divided by W, for a mean)
@@ -61,18 +61,13 @@ def tie(results: Grads, inputs: Grads, back: Back) -> list[torch.Tensor]:
 
     Args:
         results: of the forward pass, on this rank.
-        inputs: this rank's tensors that they depend on. A rank that gave none still takes part in the backward pass.
-        back: gives a gradient for each input, or nothing if there are none.
+        inputs: this rank's tensors: those that they depend on, or others, whose gradient is zero. A rank that gave
+            none still takes part in the backward pass.
+        back: gives a gradient for each input, or nothing if the results depend on none of them.
     """
-    if inputs:
-        return list(_Tie.apply(back, results, *inputs))  # type: ignore[no-untyped-call]
-    anchor = torch.zeros((), requires_grad=True)
-
-    def back_to_nobody(grads: Grads) -> list[None]:
-        back(grads)
-        return [None]
-
-    return list(_Tie.apply(back_to_nobody, results, anchor))  # type: ignore[no-untyped-call]
+    inputs = inputs or [torch.zeros((), requires_grad=True)]
+    nothing = [one.new_zeros(()).expand_as(one) for one in inputs]
+    return list(_Tie.apply(lambda grads: back(grads) or nothing, results, *inputs))  # type: ignore[no-untyped-call]
 
 
 def link(device: torch.device, inputs: Grads, back: Back) -> torch.Tensor:
@@ -83,6 +78,11 @@ def link(device: torch.device, inputs: Grads, back: Back) -> torch.Tensor:
 def requires_grad(data: Any) -> list[bool]:
     """Return whether each leaf requires grad, in walking order."""
     return [isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in pytrees.flat(data)]
+
+
+def needing(data: Any) -> list[Any]:
+    """Return the leaves that require grad."""
+    return chosen(data, requires_grad(data))
 
 
 def chosen(data: Any, flags: Iterable[bool]) -> list[Any]:
