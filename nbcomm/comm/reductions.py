@@ -92,7 +92,7 @@ class Reductions(DataMovement):
         Args:
             data: a tensor, numpy array or number, or nested data of them; of the same shapes and dtypes on every rank.
             op: sum, mean (avg), min, max, product (prod), band, bor or bxor, in any letter case, or a ``ReduceOp``.
-                With a NaN on some rank, min and max of tensors are not defined on gloo: NaN, or any rank's value.
+                With a NaN on some rank, min and max are NaN.
             sync_grads: let gradients flow back, summed over the ranks. The same tensors must require grad
                 on every rank; backward is a collective, too, and every rank must call it.
             out: write the results into these tensors (arrays), of ``data``'s structure, and return them; may be
@@ -188,6 +188,7 @@ class Reductions(DataMovement):
                 return self._reduce_scatter_with_grad(channel, list(data.chunk(channel.size)), known, group)
             return reduce.reduce_scatter_one(channel, data.detach(), known)
         if isinstance(data, np.ndarray):
+            reduce.check_array("data", data, known.name)
             return self.reduce_scatter(reduce.as_tensor(data, known), known, group=group).numpy()
         shares = shares_of(data, channel.size, "reduce_scatter")
         if sync_grads:

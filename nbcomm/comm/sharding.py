@@ -236,6 +236,7 @@ def _padded(leaf: Any, dim: int, missing: int, value: float, *, first: bool) -> 
     shape[dim] = missing
     if isinstance(leaf, np.ndarray):
         filler: Any = np.full(shape, value, leaf.dtype)
-        return np.concatenate([filler, leaf] if first else [leaf, filler], dim)
+        joined = np.ma.concatenate if isinstance(leaf, np.ma.MaskedArray) else np.concatenate
+        return joined([filler, leaf] if first else [leaf, filler], dim)
     filler = leaf.new_full(shape, value)
     return torch.cat([filler, leaf] if first else [leaf, filler], dim)

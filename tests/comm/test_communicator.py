@@ -566,6 +566,70 @@ def test_tensors_whose_values_are_not_their_memory_are_refused_with_what_to_pass
         assert total == [0, 2, 4, 6]
 
 
+class Metres(np.ndarray):
+    """An array with a unit."""
+
+
+def test_arrays_that_are_more_than_their_numbers_are_refused_with_what_to_pass(worlds):
+    def check(comm):
+        masked = np.ma.array([1, 2], mask=[False, comm.rank == 0])
+        found = []
+        for data in (masked, np.ones(2).view(Metres), np.matrix([1, 2])):
+            for call in (
+                comm.all_reduce,
+                lambda data: comm.all_reduce({"x": data}),
+                lambda data: comm.all_reduce(data, out=data),
+                comm.reduce,
+                comm.scan,
+                comm.reduce_scatter,
+            ):
+                with pytest.raises(OpError) as caught:
+                    call(data)
+                found.append(str(caught.value))
+        sums = comm.all_reduce(masked.filled(0)).tolist(), comm.all_reduce((~masked.mask).astype(int)).tolist()
+        kept = [comm.all_gather(masked), comm.all_gather(masked, "cat"), comm.broadcast(masked)]
+        return (
+            found,
+            sums,
+            [each.mask.tolist() for each in kept],
+            comm.pad_across_ranks(masked[: comm.rank + 1]).tolist(),
+        )
+
+    for rank, (texts, sums, masks, padded) in enumerate(worlds[2].run(check)):
+        names, remedies = ("MaskedArray", "Metres", "matrix"), (".filled(VALUE)", "np.asarray(", "np.asarray(")
+        for place, text in enumerate(texts):
+            assert names[place // 6] in text
+            assert remedies[place // 6] in text
+        assert "data['x'].filled(VALUE), with" in texts[1]
+        assert sums == ([2, 2], [2, 1])
+        assert masks == [[[False, True], [False, False]], [False, True, False, False], [False, True]]
+        assert padded == ([1, 2] if rank else [1, 0])
+
+
+@pytest.mark.parametrize("op", ["min", "max"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float8_e5m2])
+def test_one_nan_makes_the_extreme_nan_as_of_numbers(worlds, op, dtype):
+    def check(comm):
+        nan, inf = math.nan, math.inf
+        rows = [[nan, 1, inf, -inf, inf, 3, nan], [2, nan, nan, nan, inf, 4, nan], [1, 2, 3, 4, inf, 5, nan]]
+        for order in ((0, 1, 2), (1, 2, 0), (2, 0, 1)):
+            mine = [float(number) for number in rows[order[comm.rank]]]
+            x = torch.tensor(mine).to(dtype)
+            numbers = torch.tensor(comm.all_reduce(mine, op)).to(dtype).float().nan_to_num(7.5).tolist()
+            shares = torch.cat(comm.all_gather(comm.reduce_scatter(torch.cat([x, x[:2]]), op), "list"))
+            got = [
+                *(comm.all_reduce(x, op), comm.all_reduce({"x": x}, op)["x"], comm.all_reduce(x, op, out=x.clone())),
+                *(comm.broadcast(comm.reduce(x, op, dst=1), 1), comm.broadcast(comm.scan(x, op), 2), shares[:7]),
+            ]
+            for each in got:
+                assert each.dtype == dtype
+                assert each.float().nan_to_num(7.5).tolist() == numbers
+        assert all(math.isnan(number) for number in comm.all_reduce(np.array([nan, 1.0]) * comm.rank, op)[:1])
+        return comm.all_reduce(torch.empty(0, dtype=dtype), op).shape == (0,)
+
+    assert worlds[3].run(check) == [True] * 3
+
+
 def test_nested_data_is_reduced_in_place_of_each_leaf(worlds):
     def check(comm):
         r = comm.rank

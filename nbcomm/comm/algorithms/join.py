@@ -119,6 +119,7 @@ def _join_leaves(channel: GroupChannel, path: str, leaves: Sequence[Any], mode: 
 
 _JOINED: tuple[tuple[Any, Callable[[Any], Any], Callable[[Any], Any]], ...] = (
     (torch.Tensor, torch.stack, torch.cat),
+    (np.ma.MaskedArray, np.ma.stack, np.ma.concatenate),
     (np.ndarray, np.stack, np.concatenate),
 )
 

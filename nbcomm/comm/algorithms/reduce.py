@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from collections.abc import Sequence
 from numbers import Number
 from typing import Any
@@ -160,6 +161,8 @@ def reduce_one(
     """
     dtype = tensor.dtype
     rule = reduce_ops.rule(op, dtype, bitwise=channel.bitwise(tensor.device))
+    if op.ordered and rule.wire.is_floating_point:
+        return _extreme(channel, carried(channel, tensor, rule.wire), op, dst).to(tensor.device, rule.result)
     straight = rule.wire is rule.result is dtype and dst is None and not rule.folded
     if straight and channel.takes(tensor):
         whole = given_up and tensor.is_contiguous()
@@ -172,19 +175,37 @@ def reduce_one(
         return reduce_ops.fold(op, rows).to(tensor.device, rule.result)
     if values.data_ptr() == tensor.data_ptr() and not given_up:
         values = values.clone()
-    moved = torch.view_as_real(values) if values.is_complex() else values
-    if dst is None:
-        dist.all_reduce(moved, op.wire, group=channel.group)
-    else:
-        dist.reduce(moved, dst, op.wire, group=channel.group)
+    _combine(channel, torch.view_as_real(values) if values.is_complex() else values, op, dst)
     return _finished(channel, values, op, rule).to(tensor.device)
+
+
+def _combine(channel: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, dst: int | None) -> None:
+    if dst is None:
+        dist.all_reduce(values, op.wire, group=channel.group)
+    else:
+        dist.reduce(values, dst, op.wire, group=channel.group)
+
+
+def _extreme(channel: GroupChannel, values: torch.Tensor, op: reduce_ops.Op, dst: int | None) -> torch.Tensor:
+    """Return the minimum or maximum, NaN where any rank has one: a backend compares, and loses some of them.
+
+    They travel as the infinity that wins; only if one comes out, the ranks ask each other which of them were NaN.
+    """
+    nans, end = values.isnan(), math.inf if op.name == "max" else -math.inf
+    found = values.masked_fill(nans, end)
+    _combine(channel, found, op, dst)
+    if dst is not None or bool((found == end).any()):  # where all have the result, all know this
+        marks = nans.byte()
+        _combine(channel, marks, reduce_ops.parse("max"), dst)
+        found.masked_fill_(marks.bool(), math.nan)
+    return found
 
 
 def reduce_scatter_one(channel: GroupChannel, tensor: torch.Tensor, op: reduce_ops.Op) -> torch.Tensor:
     """Reduce one detached tensor, whose first dimension the group divides, and return this rank's share of it."""
     rule = reduce_ops.rule(op, tensor.dtype, bitwise=channel.bitwise(tensor.device))
     length = tensor.shape[0] // channel.size
-    if rule.folded or (ONLY_ADDS and op.wire != dist.ReduceOp.SUM):
+    if rule.folded or op.ordered or (ONLY_ADDS and op.wire != dist.ReduceOp.SUM):
         return reduce_one(channel, tensor, op)[channel.me * length : (channel.me + 1) * length].clone()
     values = carried(channel, tensor, rule.wire)
     share = values.new_empty((length, *values.shape[1:]))
@@ -258,6 +279,8 @@ def _check_leaves(channel: GroupChannel, data: Any, found: Sequence[Any], op: re
 def _check_leaf(channel: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) -> None:
     if is_number(leaf):
         return
+    if isinstance(leaf, np.ndarray):
+        check_array(path, leaf, op.name)
     if isinstance(leaf, (np.ndarray, np.generic)) and leaf.dtype.kind in "biufc":
         leaf = as_tensor(leaf, op)
     if not isinstance(leaf, torch.Tensor):
@@ -267,6 +290,19 @@ def _check_leaf(channel: GroupChannel, path: str, leaf: Any, op: reduce_ops.Op) 
         )
     check_dense(path, leaf, channel.call)
     reduce_ops.rule(op, leaf.dtype, bitwise=channel.bitwise(leaf.device))
+
+
+def check_array(path: str, array: np.ndarray[Any, Any], name: str) -> None:
+    """Raise for an array that is more than its numbers: a mask or a unit would be lost."""
+    if type(array) in (np.ndarray, np.memmap):
+        return
+    remedy = f"np.asarray({path}), its bare values"
+    if isinstance(array, np.ma.MaskedArray):
+        remedy = f"{path}.filled(VALUE), with a value for what is masked, or its parts, {path}.data and {path}.mask"
+    raise OpError(
+        f"{name} is not defined for {path}, a {type(array).__name__}, of which only the numbers would arrive: pass "
+        f"{remedy}."
+    )
 
 
 def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
