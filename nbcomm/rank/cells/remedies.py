@@ -40,8 +40,7 @@ def remedies(error: BaseException, shell: Any) -> list[str]:
     if not found and isinstance(error, TypeError | AttributeError):
         at = none_results.statement(error, shell.user_ns)
         if at is not None:
-            cells = shell.history_manager.input_hist_parsed
-            found = none_results.explain(error, at, lambda: [*cells]) or _of_statement(error, at, shell)
+            found = none_results.explain(error, at) or _of_statement(error, at, shell)
     return [found] if found else []
 
 
