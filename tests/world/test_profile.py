@@ -66,7 +66,5 @@ def test_names_settings_aliases_and_extensions_are_as_in_the_notebook(notebook: 
 
 def test_each_rank_keeps_what_a_shell_writes_to_itself(notebook: Notebook) -> None:
     assert notebook.run("%%distributed\nget_ipython().history_manager.hist_file").text == "[0-2] ':memory:'\n"
-    where = (
-        "%%distributed\nip = get_ipython()\nip.logger.log_active, ip.profile_dir.location[-5:]"
-    )
+    where = "%%distributed\nip = get_ipython()\nip.logger.log_active, ip.profile_dir.location[-5:]"
     assert notebook.run(where).lines == [f"[{rank}] (False, 'rank{rank}')" for rank in range(3)]

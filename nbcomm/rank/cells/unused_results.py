@@ -20,6 +20,9 @@ _RETURNING = (
     "all_to_all",
     "scan",
 )
+_IN_PLACE = ("broadcast", "all_reduce")
+"""In torch. What another one returns is no new value of the variable that was given, which may differ on the ranks."""
+
 _CALL = re.compile(rf"(?m)^\s*({'|'.join(_RETURNING)})\s*\(")
 _LONGEST = 40
 
@@ -47,9 +50,10 @@ class UnusedResults:
         self._told = True
         call = shortened(ast.unparse(found), _LONGEST)
         line = found.lineno + above + blank_lines(code)
-        remedy = f"write {shortened(ast.unparse(found.args[0]), _LONGEST)} = {call}"
-        torchs = f", or call torch's dist.{name}, which works in place" if name in ("broadcast", "all_reduce") else ""
-        return [f"the result of {call} in line {line} is not used: {name} returns it; {remedy}{torchs}."]
+        given, target, torchs = ast.unparse(found.args[0]), "result", ""
+        if name in _IN_PLACE and given not in shell.user_ns_hidden:
+            target, torchs = shortened(given, _LONGEST), f", or call torch's dist.{name}, which works in place"
+        return [f"the result of {call} in line {line} is not used: {name} returns it; write {target} = {call}{torchs}."]
 
 
 def _unused(source: str) -> ast.Call | None:

@@ -12,7 +12,7 @@ from nbcomm.rank.cells.unused_results import UnusedResults
 
 
 def shell(**own: Any) -> Any:
-    ours = dict.fromkeys(("broadcast", "all_reduce", "all_gather", "scatter"), print)
+    ours = dict.fromkeys(("broadcast", "all_reduce", "all_gather", "scatter", "rank"), print)
     return SimpleNamespace(user_ns={**ours, **own}, user_ns_hidden=ours, input_transformer_manager=TransformerManager())
 
 
@@ -25,10 +25,11 @@ def shell(**own: Any) -> Any:
         ),
         ("broadcast(y);", "write y = broadcast(y)"),
         ("for x in xs:\n    all_reduce(x)", "all_reduce(x) in line 2"),
-        ("%time 1\nif rank == 0:\n    scatter(items)", "write items = scatter(items)."),
+        ("%time 1\nif rank == 0:\n    scatter(items)", "write result = scatter(items)."),
         ("for p in model:\n    all_reduce(p.grad, 'mean')\n1", "write p.grad = all_reduce(p.grad, 'mean')"),
         ("all_reduce(loss['a'])\n1", "write loss['a'] = all_reduce(loss['a'])"),
-        ("def f():\n    all_gather(x)\nf()", "write x = all_gather(x)."),
+        ("def f():\n    all_gather(x)\nf()", "write result = all_gather(x)."),
+        ("all_reduce(rank)\n1", "write result = all_reduce(rank)."),
     ],
 )
 def test_it_is_told_with_its_line(code: str, said: str) -> None:
