@@ -10,12 +10,11 @@ from ..analysis.story import Ladder, Past, Rung, Span, Timeline
 from .clicks import useful_buttons
 from .panel import Panel
 from .saved_table import table_html, table_text
-from .words import JobView, LastCell, RankView, sentence
+from .words import JobView, RankView, sentence
 
 __all__ = [
     "JobView",
     "Ladder",
-    "LastCell",
     "Panel",
     "Past",
     "RankView",

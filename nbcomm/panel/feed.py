@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..analysis.story import KINDS, Ladder, Past, Timeline, abridged
-from .words import JobView, LastCell, RankView
+from .words import JobView, RankView
 
 INTERVAL = 0.1
 """The least seconds between two messages to the browser."""
@@ -49,7 +49,6 @@ class Feed:
         self._sent_useful: list[str] | None = None
         self._sent_past: Sequence[Past] = ()
         self._sent_job: JobView | None = None
-        self._sent_last: LastCell | None = None
         self._packed: tuple[Timeline | None, list[Any] | None] | None = None
         self._version = 0
         self._last = self._last_keyframe = self._last_timeline = float("-inf")
@@ -58,7 +57,6 @@ class Feed:
         self.useful: list[str] | None = None
         self.past: Sequence[Past] = ()
         self.job: JobView | None = None
-        self.last: LastCell | None = None
         self.put(ranks, None)
 
     def put(  # noqa: PLR0913, PLR0917  # each is a part of the picture
@@ -70,11 +68,9 @@ class Feed:
         useful: list[str] | None = None,
         past: Sequence[Past] | None = None,
         job: JobView | None = None,
-        last: LastCell | None = None,
     ) -> None:
         """Set a new state; only the newest is sent. What is None from the ladder on keeps the previous one."""
         self.useful = useful
-        self.last = self.last if last is None else last
         self.job = self.job if job is None else job
         self.past = self.past if past is None else past
         self.views, self.headline = tuple(ranks), headline
@@ -100,7 +96,6 @@ class Feed:
             "timeline": self._packed_timeline(),
             "past": packed_past(self.past),
             "job": packed_job(self.job),
-            "last": self.last,
         }
 
     def take(self, now: float, wall: float) -> dict[str, Any] | None:
@@ -121,7 +116,7 @@ class Feed:
             self._sent_timeline, self._last_timeline = self.timeline, now
         self._sent_ranks, self._sent_rows = ranks, rows
         self._sent_headline, self._sent_ladder, self._sent_useful = self.headline, self.ladder, self.useful
-        self._sent_past, self._sent_job, self._sent_last = self.past, self.job, self.last
+        self._sent_past, self._sent_job = self.past, self.job
         if keyframe:
             self._last_keyframe = now
             return self.keyframe(wall)
@@ -144,8 +139,6 @@ class Feed:
             news["past"] = packed_past(self.past)
         if self.job != self._sent_job:
             news["job"] = packed_job(self.job)
-        if self.last != self._sent_last:
-            news["last"] = self.last
         if self._timeline_is_due(now):
             news["timeline"] = self._packed_timeline()
         return news

@@ -19,7 +19,7 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +31,8 @@ from ..threads import after
 from . import saved_table
 from .clicks import ButtonClicks
 from .feed import Feed
-from .output_views import open_views
-from .words import JobView, LastCell, RankView, ladder_line
+from .output_views import RanCell, open_views
+from .words import JobView, RankView, ladder_line
 
 _HERE = Path(__file__).parent
 
@@ -52,8 +52,7 @@ class Panel:
         controls: whether the buttons are shown at first; a user of the panel can hide and show them.
         world: identifies the world: the panels of a world that another kernel takes up become live again.
         grace: seconds that the world lives on when its kernel has ended; 0 if it does not.
-        output: returns the output of the last cell, as a notebook's file has outputs, or raises an error with a
-            sentence. A page that has missed it can ask for it.
+        ran: the last cells, oldest first; a page that has missed the output of one can ask for it.
 
     Attributes:
         id: identifies the panel's places in the page.
@@ -71,12 +70,12 @@ class Panel:
         controls: bool = True,
         world: str = "",
         grace: float = 0.0,
-        output: Callable[[], list[dict[str, Any]]] | None = None,
+        ran: Collection[RanCell] = (),
     ) -> None:
         self.id, self.display_id = world or secrets.token_hex(4), secrets.token_hex(4)
         self._title, self._backend = title, backend
         self._actions = dict(actions or {})
-        self._output = output
+        self._ran = ran
         self._meta = {
             "id": self.id,
             "title": title,
@@ -100,9 +99,9 @@ class Panel:
         self.shown = True
 
     def offer_views(self) -> None:
-        """Bring the other views of cells' outputs to the page; they need no panel there."""
+        """Bring to the page what it draws at cells' outputs; that needs no panel there."""
         if self._close_views is None and not self._closed and in_kernel():
-            self._close_views = open_views()
+            self._close_views = open_views(self._ran)
 
     def replace(self, old: Panel) -> None:
         """Take the places of another panel, as after a restart by its button, which has no cell for a new panel."""
@@ -121,7 +120,6 @@ class Panel:
         useful: Sequence[str] | None = None,
         past: Sequence[Past] | None = None,
         job: JobView | None = None,
-        last: LastCell | None = None,
     ) -> None:
         """Set what the panel shows; call this from any thread, as often as you like.
 
@@ -138,10 +136,9 @@ class Panel:
                 fresh. None means that it is not known, and every button is enabled.
             past: the cells that have ended, oldest first; None keeps the previous ones.
             job: the scheduler's job that the world is in; None keeps the previous one.
-            last: the cell that runs or ran last; None keeps the previous one.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job, last)
+            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job)
             self._flush()
 
     @property
@@ -188,19 +185,10 @@ class Panel:
     def _open(self) -> None:
         self.offer_views()
         if self._widget is None and not self._closed and in_kernel():
-            # A page that has been loaded since then may have missed something, an older one has not.
-            self._meta["opened"] = time.time()
             self._widget = open_widget(_HERE / "js" / "panel.js", self._current)
             send = functools.partial(quietly, self._widget.send)
-            show = {} if self._output is None else {"show": functools.partial(self._send_output, self._output, send)}
-            clicks = ButtonClicks({**self._actions, **show}, send)
+            clicks = ButtonClicks(self._actions, send)
             self._widget.on_msg(lambda _widget, content, _buffers: clicks.hear(content))
-
-    @staticmethod
-    def _send_output(output: Callable[[], list[dict[str, Any]]], send: Callable[[dict[str, Any]], object]) -> str:
-        """Send the output of the last cell to the page that asks for it, which says what it has done with it."""
-        send({"kind": "output", "outputs": output()})
-        return ""
 
     def _flush(self) -> None:
         """Send the next message, or schedule it for when it may be sent. The caller holds the lock."""

@@ -98,22 +98,6 @@ class JobView(NamedTuple):
     ends: float | None
 
 
-class LastCell(NamedTuple):
-    """The cell that runs on the ranks or ran last, by which a page knows whether it has missed its output.
-
-    Attributes:
-        number: as in In [number]; 0 = unknown.
-        id: the front end's, of the cell in the notebook; empty = unknown.
-        began: in seconds of `time.time`.
-        ended: the same; None while it runs.
-    """
-
-    number: int
-    id: str
-    began: float
-    ended: float | None
-
-
 def remaining(seconds: float) -> str:
     """Write how much time is left: rounded minutes, and seconds only at the end.
 

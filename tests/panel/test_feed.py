@@ -7,7 +7,7 @@ import itertools
 import json
 
 from nbcomm.analysis.story import abridged
-from nbcomm.panel import JobView, Ladder, LastCell, Past, RankView, Rung, Span, Timeline
+from nbcomm.panel import JobView, Ladder, Past, RankView, Rung, Span, Timeline
 from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
 
 CALL = ("all_reduce #12", "line 3: all_reduce(x)", 8)
@@ -42,7 +42,6 @@ def test_the_first_message_is_a_keyframe_with_everything() -> None:
         "timeline": None,
         "past": [],
         "job": None,
-        "last": None,
     }
 
 
@@ -66,18 +65,6 @@ def test_a_new_headline_alone_is_news_and_so_is_its_end() -> None:
     assert message["rows"] == {}
     feed.put(world("idle"), None)
     assert feed.take(0.4, wall=0.0) is not None
-
-
-def test_the_last_cell_is_news_when_it_begins_and_when_it_ends() -> None:
-    feed = Feed(META, world("idle"))
-    feed.take(0.0, wall=0.0)
-    for at, last in ((0.2, LastCell(4, "c2", 100.0, None)), (0.4, LastCell(4, "c2", 100.0, 108.0))):
-        feed.put(world("idle"), None, last=last)
-        message = feed.take(at, wall=0.0)
-        assert message is not None
-        assert message["last"] == last
-        feed.put(world("idle"), None)
-        assert feed.take(at + 0.1, wall=0.0) is None, "it is kept"
 
 
 def test_what_the_buttons_would_do_is_news_when_it_changes() -> None:

@@ -127,7 +127,7 @@ const NOTHING = { content: { data: { method: "" } } };
  *
  * @param {any} model  what anywidget lends to a module, which is not the model itself
  */
-async function hearWhenLate(model) {
+export async function hearWhenLate(model) {
   const itself = await model.widget_manager.get_model(model.get("key"));
   try {
     await itself._handle_comm_msg(NOTHING);

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from ..widgets.mirrors import Mirrors
     from .dispatcher import Dispatcher
 
+_KEPT = 8
+"""The number of cells whose output can be shown again."""
+
 Aftermath = Callable[[Mapping[int, Done]], None]
 """Called with the ranks' answers when a cell has ended, well or not."""
 
@@ -47,7 +50,7 @@ class CellExecutor:
     Attributes:
         cell: the request that runs, and its output; None between cells.
         collective_log: what is known of its collectives, or of the last one's.
-        last: what it has shown, or the last one; None before the first.
+        ran: what the last cells have shown, the newest last.
     """
 
     def __init__(  # noqa: PLR0913, PLR0917 - what a cell touches
@@ -61,7 +64,7 @@ class CellExecutor:
     ) -> None:
         self.cell: tuple[PendingRequest, CellOutput | None] | None = None
         self.collective_log = CollectiveLog()
-        self.last: CellRun | None = None
+        self.ran: deque[CellRun] = deque(maxlen=_KEPT)
         self._dispatcher = dispatcher
         self._generations = generations
         self._size = size
@@ -153,7 +156,7 @@ class CellExecutor:
         """
         run = CellRun(number or 0, request.ranks, output.area)
         if number is not None:
-            self.last = run
+            self.ran.append(run)
         with run.ending():
             self._conduct(request, output, interrupts, send, aftermath, number or 0)
 

@@ -1,4 +1,4 @@
-"""What the last cell has shown, kept in the kernel: a page that is loaded again in mid-cell has missed some of it.
+"""What the last cells have shown, kept in the kernel: a page that is loaded again in mid-cell has missed some of it.
 
 It is what the notebook's file would hold at the end: settled text, displays with their newest values.
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from ...errors import StateError
 from ...faults import Faults
-from ...panel.words import LastCell
+from ...panel.output_views import CellView
 from ...rank_spec import named
 from ...short_repr import COLOUR
 from ..display.area import Area
@@ -177,6 +177,9 @@ class CellRun:
         number: as in In[number]; 0 if that is not known.
         ranks: those that ran it.
         area: where it is shown.
+
+    Attributes:
+        missed: whether a page lacks its output.
     """
 
     def __init__(self, number: int, ranks: Sequence[int], area: Area) -> None:
@@ -189,6 +192,7 @@ class CellRun:
         self._began = time.monotonic()
         self._ended: float | None = None
         self._error: BaseException | None = None
+        self.missed = False
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -208,6 +212,7 @@ class CellRun:
 
     def show_again(self, area: Area) -> None:
         """Show in another area what the cell has shown, and its errors after that."""
+        self.missed = False
         now = time.monotonic()
         how = "has been running for" if self._ended is None else "ended after"
         took = (now if self._ended is None else self._ended) - self._began
@@ -218,10 +223,10 @@ class CellRun:
         elif not shown:
             area.stream("stdout", "(nothing)\n")
 
-    def view(self) -> LastCell:
+    def view(self) -> CellView:
         """Return what a page needs to know whether it has missed the output."""
         took = None if self._ended is None else self._ended - self._began
-        return LastCell(self._number, self._id, self._wall, None if took is None else self._wall + took)
+        return CellView(self._number, self._id, self._wall, None if took is None else self._wall + took)
 
     def outputs(self) -> list[dict[str, Any]]:
         """Return what the notebook's file would have of the cell, its errors included.
@@ -231,7 +236,7 @@ class CellRun:
         """
         kept = self._area if isinstance(self._area, KeptArea) else None
         if kept is not None and kept.size > _SENT:
-            raise StateError("This output is too large for the panel; type %distributed last in a cell to show it.")
+            raise StateError("This output is too large for a message; type %distributed last in a cell to show it.")
         shown = kept.outputs() if kept is not None else []
         error = self._error
         if error is not None:

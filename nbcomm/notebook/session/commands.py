@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from ..lessons.checking import Outcome
     from ..lessons.lessons import Lessons
     from ..measures.bench import Bench
-    from ..output.last_cell import CellRun
     from ..variables.comparison import Comparison
     from ..variables.table import Variable
 
@@ -179,29 +178,20 @@ class Commands:
             )
 
     def replay(self) -> None:
-        """Show again what the last cell has shown, with the errors that ended it.
+        """Show again what the last cell has shown, with the errors that ended it; before it, what a page has missed.
 
-        For a page that was loaded again in mid-cell, and has missed some of it. Displays are as they are now, and no
+        For a page that was loaded again in mid-cell. Displays are as they are now, and no
         longer change. If a cell has shown more than four million characters, the beginning is left out.
 
         Raises:
             StateError: no cell has run yet.
         """
-        self._last().show_again(current_area())
-
-    def last_output(self) -> list[dict[str, Any]]:
-        """Return what the last cell has shown, with the errors that ended it, as a notebook's file has outputs.
-
-        Raises:
-            StateError: no cell has run yet, or it is too much for a page at once.
-        """
-        return self._last().outputs()
-
-    def _last(self) -> CellRun:
-        last = self._executor.last
-        if last is None:
+        ran = [*self._executor.ran]
+        if not ran:
             raise StateError("No cell of this notebook has run on this world's ranks yet: there is nothing to show.")
-        return last
+        area = current_area()
+        for run in [*(run for run in ran[:-1] if run.missed), ran[-1]]:
+            run.show_again(area)
 
     def took(self, number: int) -> str:
         """Describe how long the cell of this number took, and for what; empty if it was not the last to run."""
@@ -283,8 +273,8 @@ class Commands:
 
     def last_cell(self) -> tuple[str, str]:
         """Return the text of the last cell that ran on ranks, and the error that ended it; "" if there is none."""
-        last = self._executor.last
-        return self._cell_log.last, "" if last is None else last.said
+        ran = self._executor.ran
+        return self._cell_log.last, ran[-1].said if ran else ""
 
     def spawn(
         self, function: Callable[..., Any], args: Sequence[Any] = (), kwargs: Mapping[str, Any] | None = None

@@ -205,7 +205,7 @@ class Session(Commands):
             actions=actions(self),
             world=self.home.id,
             grace=self.options.grace if kernel_restart.would_keep_worlds() else 0.0,
-            output=self.last_output,
+            ran=self._executor.ran,
         )
         self.link.tell = self._executor.tell
         self._watch = HangWatch(
@@ -507,7 +507,6 @@ class Session(Commands):
                 busy=self.busy or self._executor.taken,
                 hurt=bool(self._rank_table.dead or self._processes.troubles) and not self._processes.without_heal,
             )
-            last = self._executor.last
             self.panel.update(
                 views,
                 said,
@@ -516,7 +515,6 @@ class Session(Commands):
                 useful=useful,
                 past=past,
                 job=self._job_monitor.view(),
-                last=None if last is None else last.view(),
             )
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:

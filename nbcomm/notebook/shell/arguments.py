@@ -89,7 +89,10 @@ def line_parser() -> tuple[argparse.ArgumentParser, dict[str, argparse.ArgumentP
         word(name, does).add_argument("state", nargs="?", choices=("on", "off"))
     debug = word("debug", "Open the debugger on a rank, at the place of its last error.")
     debug.add_argument("rank", type=int, metavar="RANK")
-    word("last", "Show the output and the errors of the last cell again, for example after the page was reloaded.")
+    word(
+        "last",
+        "Show the output and the errors of the last cell again; before it, what a page has missed that was reloaded.",
+    )
     log = word("log", "Show the end of a rank's log.")
     log.add_argument("rank", type=int, metavar="RANK")
     save = word("save", "Write the cells that ran on the ranks as a script for torchrun.")

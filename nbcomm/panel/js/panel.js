@@ -10,7 +10,7 @@
  */
 /** @import { Press } from "./panel_words.js" */
 import { make, withoutView, write } from "../../frontend/js/page.js";
-import { cellOf, hasMissed, isLost, lostLine, missedLine, putOutputs } from "./panel_link.js";
+import { isLost, lostLine } from "./panel_link.js";
 import { answered, apply, isUnderWay, isWasteful, troubled, worst } from "./panel_story.js";
 import { View } from "./panel_view.js";
 import { ASKS, NOBODY, PATIENCE, SAID, SILENCE, spoken, UNHEARD } from "./panel_words.js";
@@ -28,9 +28,6 @@ export class Live {
     this.heard = performance.now();
     // The kernel's clock relative to the page's: the fastest message so far gives the best estimate.
     this.ahead = (this.world?.now ?? 0) - this.heard / 1000;
-    this.linked = this.heard / 1000;
-    /** Whether a message has come since: only then is the estimate good. */
-    this.fresh = false;
     /** Whether the kernel that this panel belongs to is known to have ended. */
     this.cut = false;
     this.chosen = 0;
@@ -60,14 +57,10 @@ export class Live {
     model.on("msg:custom", (/** @type {any} */ message) => this.hear(message));
     this.yielding = (/** @type {any} */ { detail }) => {
       if (detail.id !== this.world?.meta.id || detail.by === this) return;
-      detail.heard = Math.max(detail.heard, this.heard);
       this.close();
     };
     document.addEventListener(TAKEN, this.yielding);
-    const taken = { id: this.world?.meta.id, by: this, heard: 0 };
-    document.dispatchEvent(new CustomEvent(TAKEN, { detail: taken }));
-    /** Since when this page may have missed something: it was loaded then, or its notebook was closed. */
-    this.away = taken.heard / 1000;
+    document.dispatchEvent(new CustomEvent(TAKEN, { detail: { id: this.world?.meta.id, by: this } }));
     this.followLink().catch(() => {}); // another front end's models are made otherwise
     this.observer = new MutationObserver((records) => {
       for (const { addedNodes } of records)
@@ -89,10 +82,6 @@ export class Live {
 
   /** @param {any} message */
   hear(message) {
-    if (message.kind === "output") {
-      this.take(message.outputs);
-      return;
-    }
     if ("token" in message) {
       if (message.kind === "late") this.correct(message);
       else this.answer(message);
@@ -101,7 +90,6 @@ export class Live {
     this.world = apply(this.world, message);
     this.heard = performance.now();
     this.ahead = Math.max(this.ahead, message.now - this.heard / 1000);
-    this.fresh = true;
     if (this.world?.ended) [this.pressed, this.asking] = [null, null]; // a stopped world does not answer
     this.draw();
   }
@@ -224,26 +212,6 @@ export class Live {
     this.answeredAt = performance.now();
     this.draw();
     if (this.pressed?.text) write(this.region, this.pressed.text);
-  }
-
-  /** The last cell, if this page has missed output of it. */
-  get missed() {
-    if (!this.world || !this.fresh) return null;
-    const { last } = this.world;
-    const cell = cellOf(this.model, last?.id ?? "");
-    return hasMissed(this.world, this.ahead + this.away, this.ahead + this.linked, cell) ? last : null;
-  }
-
-  /** Put what the page has missed into its cell; other pages that have the panel get the same message.
-   * @param {any[]} outputs */
-  take(outputs) {
-    const { pressed, missed } = this;
-    const cell = missed && cellOf(this.model, missed.id);
-    if (pressed?.action !== "show" || !isUnderWay(pressed) || !missed) return;
-    if (cell) putOutputs(cell, missed, outputs);
-    const text = cell ? "" : missedLine(missed, false, false);
-    this.answer({ kind: "done", token: pressed.token, text, ok: !!cell });
-    this.draw();
   }
 
   // The places where it is drawn.

@@ -1,7 +1,7 @@
 /**
  * The ladder, the timeline, and the kernel's messages that change them. Pure functions.
  */
-/** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, Job, LastCell, World, Press } from "./panel_words.js" */
+/** @import { Rank, Rung, Ladder, Bar, Span, Timeline, Past, Job, World, Press } from "./panel_words.js" */
 import { brief, bytes, CARDS, KINDS, mood, named, oneLine, percent, STALE, WASTE } from "./panel_words.js";
 
 // ── the ladder and the timeline ──────────────────────────────────────────────────────────────────────────
@@ -190,10 +190,6 @@ const unpackPast = (packed) =>
 /** @param {any} packed @returns {Job | null} */
 const unpackJob = (packed) => (packed ? { name: packed[0], ends: packed[1] } : null);
 
-/** @param {any} packed @returns {LastCell | null} */
-const unpackLast = (packed) =>
-  packed ? { number: packed[0], id: packed[1], began: packed[2], ended: packed[3] } : null;
-
 /** A bar's stretches have no gaps: each begins where the previous one ended.
  * @param {any[]} packed @param {[string, number, string][]} calls @returns {Bar} */
 function unpackBar([rank, totals, first, flat], calls) {
@@ -222,7 +218,6 @@ export function apply(world, message) {
     if ("ladder" in message) next.ladder = unpackLadder(message.ladder);
     if ("past" in message) next.past = unpackPast(message.past);
     if ("job" in message) next.job = unpackJob(message.job);
-    if ("last" in message) next.last = unpackLast(message.last);
     if ("timeline" in message) next.timeline = unpackTimeline(message.timeline);
     return next;
   }
@@ -234,9 +229,9 @@ export function apply(world, message) {
   );
   const { version, now, meta, headline, useful = null } = message;
   const [ladder, timeline] = [unpackLadder(message.ladder), unpackTimeline(message.timeline)];
-  const [past, job, last] = [unpackPast(message.past), unpackJob(message.job), unpackLast(message.last)];
+  const [past, job] = [unpackPast(message.past), unpackJob(message.job)];
   const ended = message.kind === "end";
-  return { version, now, meta, headline, useful, ranks, ladder, timeline, past, job, last, ended };
+  return { version, now, meta, headline, useful, ranks, ladder, timeline, past, job, ended };
 }
 
 /** @param {any} rank @param {any[]} row @returns {Rank} */

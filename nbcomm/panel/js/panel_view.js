@@ -4,7 +4,7 @@
 /** @import { Rank, World } from "./panel_words.js" */
 /** @import { Live } from "./panel.js" */
 import { behind, isDark, make, many, ranksInWords, write } from "../../frontend/js/page.js";
-import { isLost, lostLine, Missed } from "./panel_link.js";
+import { isLost, lostLine } from "./panel_link.js";
 import { Controls, LadderSection, mark, reachable } from "./panel_parts.js";
 import { blames, sharedErrors, victims } from "./panel_story.js";
 import { TimelineSection } from "./panel_time.js";
@@ -47,7 +47,6 @@ export class View {
     this.chips = make("span", "chips");
     this.headline = make("div", "headline");
     this.controls = new Controls(live);
-    this.missed = new Missed(live);
     this.list = make("div", "ranks");
     this.detail = make("div", "detail");
     this.errors = make("div", "errors");
@@ -58,7 +57,6 @@ export class View {
       "nbcomm-live",
       make("div", "head", this.title, make("span", "size", this.size, this.job), this.chips, this.controls.bar),
       this.headline,
-      this.missed.root,
       this.controls.ask,
       this.controls.said,
       this.list,
@@ -112,7 +110,6 @@ export class View {
     this.drawCounts(world);
     const said = world.headline || sentence(world.ranks, now);
     write(this.headline, dead ? lostLine(world, silent, this.live.cut) : said);
-    this.missed.draw(dead ? null : this.live.missed);
     this.controls.draw(world, silent);
     this.drawRanks(world, now, said);
     this.ladder.draw(world, now, said);

@@ -12,12 +12,11 @@
  *   waiting: number}} Timeline
  * @typedef {{cell: number, seconds: number, waiting: number, late: number}} Past  late: a rank, or -1
  * @typedef {{name: string, ends: number | null}} Job  of a scheduler; ends: null is unknown
- * @typedef {{number: number, id: string, began: number, ended: number | null}} LastCell  number: 0 is unknown
- * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean, grace?: number,
- *   opened?: number}} Meta  grace: seconds that the world outlives its kernel; opened: when the panel was first shown
+ * @typedef {{id: string, title: string, backend: string, actions?: string[], controls?: boolean,
+ *   grace?: number}} Meta  grace: seconds that the world outlives its kernel
  * @typedef {{version: number, now: number, meta: Meta, headline: string | null,
  *   useful: string[] | null, ranks: Rank[], ladder: Ladder | null, timeline: Timeline | null, past: Past[], job: Job | null,
- *   last: LastCell | null, ended: boolean}} World
+ *   ended: boolean}} World
  * @typedef {{action: string, token: string, stage: "sent" | "heard" | "lost" | "done", text: string, ok: boolean}} Press
  */
 import { fold, many } from "../../frontend/js/page.js";

@@ -1,8 +1,8 @@
 /**
  * Other views of a distributed cell's output: by rank, by value, or the differences between two ranks.
  *
- * The widget has no view and asks nothing of the kernel. It reads the merged output in the page, whose prefixes tell
- * which rank printed each line, and draws the chosen view beside it. The output itself is hidden while another view is
+ * The widget has no view, and its views ask nothing of the kernel. They read the merged output in the page, whose prefixes tell
+ * which rank printed each line, and draw the chosen view beside it. The output itself is hidden while another view is
  * shown, and never changed, so the saved output stays the same.
  *
  * A page needs only one of these, from any world; it still works after that world has stopped.
@@ -13,6 +13,7 @@
 import { make, ranksInWords, themeOf, write } from "../../frontend/js/page.js";
 import { block, choose, column, control, drawn, drawnDiff, isRow, isSame, outputsOf, rove } from "./views_draw.js";
 import { Tools } from "./views_find.js";
+import { watchMissed } from "./views_missed.js";
 import {
   byValue,
   common,
@@ -394,10 +395,12 @@ class Page {
 
 const KEY = Symbol.for("nbcomm.views");
 
-/** The first world in the page opens the views; they need nothing of it, and outlive it. */
-function initialize() {
+/** The first world in the page opens the views; they need nothing of it, and outlive it. Each says what its page missed.
+ * @param {{model: any}} context */
+function initialize({ model }) {
   const page = /** @type {any} */ (globalThis);
   page[KEY] ??= new Page();
+  watchMissed(model);
 }
 
 export default { initialize };
