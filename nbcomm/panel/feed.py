@@ -7,8 +7,8 @@ ten messages a second may cost one percent of a core.
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 from ..analysis.story import KINDS, Ladder, Past, Timeline, abridged
 from .words import JobView, RankView
@@ -31,51 +31,46 @@ _MEMORY_STEP = 2**20
 _LETTERS = {"done": "d", "arrived": "a", "missing": "m", "other": "o", "failed": "f", "out": "-"}
 
 
+class Picture(NamedTuple):
+    """What a panel shows; see `Panel.update`."""
+
+    views: Sequence[RankView]
+    headline: str | None = None
+    useful: list[str] | None = None
+    ladder: Ladder | None = None
+    timeline: Timeline | None = None
+    past: Sequence[Past] = ()
+    job: JobView | None = None
+
+
 class Feed:
     """The messages of one panel.
 
     Args:
         meta: what never changes (the world's id, title, backend, its buttons).
         ranks: the first state of the ranks.
+
+    Attributes:
+        picture: what the panel is to show.
     """
 
     def __init__(self, meta: dict[str, Any], ranks: Sequence[RankView]) -> None:
         self._meta = meta
         self._sent_ranks: list[tuple[Any, ...]] = []
         self._sent_rows: list[tuple[Any, ...]] = []
-        self._sent_headline: str | None = None
-        self._sent_ladder: Ladder | None = None
+        self._sent = Picture(())
         self._sent_timeline: Timeline | None = None
-        self._sent_useful: list[str] | None = None
-        self._sent_past: Sequence[Past] = ()
-        self._sent_job: JobView | None = None
         self._packed: tuple[Timeline | None, list[Any] | None] | None = None
         self._version = 0
         self._last = self._last_keyframe = self._last_timeline = float("-inf")
-        self.ladder: Ladder | None = None
-        self.timeline: Timeline | None = None
-        self.useful: list[str] | None = None
-        self.past: Sequence[Past] = ()
-        self.job: JobView | None = None
-        self.put(ranks, None)
+        self.picture = Picture(tuple(ranks))
 
-    def put(  # noqa: PLR0913, PLR0917  # each is a part of the picture
-        self,
-        ranks: Sequence[RankView],
-        headline: str | None,
-        ladder: Ladder | None = None,
-        timeline: Timeline | None = None,
-        useful: list[str] | None = None,
-        past: Sequence[Past] | None = None,
-        job: JobView | None = None,
+    def put(
+        self, ranks: Sequence[RankView], headline: str | None, useful: list[str] | None = None, **others: Any
     ) -> None:
-        """Set a new state; only the newest is sent. What is None from the ladder on keeps the previous one."""
-        self.useful = useful
-        self.job = self.job if job is None else job
-        self.past = self.past if past is None else past
-        self.views, self.headline = tuple(ranks), headline
-        self.ladder = self.ladder if ladder is None else ladder
-        self.timeline = self.timeline if timeline is None else timeline
+        """Set a new state; only the newest is sent. Of the other fields of a picture, None keeps the previous value."""
+        changed = {name: value for name, value in others.items() if value is not None}
+        self.picture = self.picture._replace(views=tuple(ranks), headline=headline, useful=useful, **changed)
 
     def wait(self, now: float) -> float:
         """Return the seconds until the next message may be sent; 0 or less means at once."""
@@ -88,14 +83,10 @@ class Feed:
             "version": self._version,
             "now": wall,
             "meta": self._meta,
-            "headline": self.headline,
-            "useful": self.useful,
-            "ranks": list(map(_fixed, self.views)),
-            "rows": list(map(_row, self.views)),
-            "ladder": packed_ladder(self.ladder),
+            "ranks": list(map(_fixed, self.picture.views)),
+            "rows": list(map(_row, self.picture.views)),
             "timeline": self._packed_timeline(),
-            "past": packed_past(self.past),
-            "job": packed_job(self.job),
+            **{name: packed(getattr(self.picture, name)) for name, packed in _PACKED.items()},
         }
 
     def take(self, now: float, wall: float) -> dict[str, Any] | None:
@@ -105,7 +96,7 @@ class Feed:
             now: `time.monotonic`; the caller must let the time of `wait` pass before.
             wall: `time.time`.
         """
-        ranks, rows = list(map(_fixed, self.views)), list(map(_row, self.views))
+        ranks, rows = list(map(_fixed, self.picture.views)), list(map(_row, self.picture.views))
         keyframe = now - self._last_keyframe >= KEYFRAME or ranks != self._sent_ranks
         news = {} if keyframe else self._news(rows, now)
         if not keyframe and not news:
@@ -113,14 +104,19 @@ class Feed:
         self._version += 1
         self._last = now
         if keyframe or "timeline" in news:
-            self._sent_timeline, self._last_timeline = self.timeline, now
-        self._sent_ranks, self._sent_rows = ranks, rows
-        self._sent_headline, self._sent_ladder, self._sent_useful = self.headline, self.ladder, self.useful
-        self._sent_past, self._sent_job = self.past, self.job
+            self._sent_timeline, self._last_timeline = self.picture.timeline, now
+        self._sent_ranks, self._sent_rows, self._sent = ranks, rows, self.picture
         if keyframe:
             self._last_keyframe = now
             return self.keyframe(wall)
-        return {"kind": "delta", "version": self._version, "now": wall, "headline": self.headline, "rows": {}, **news}
+        return {
+            "kind": "delta",
+            "version": self._version,
+            "now": wall,
+            "headline": self.picture.headline,
+            "rows": {},
+            **news,
+        }
 
     def _news(self, rows: Sequence[tuple[Any, ...]], now: float) -> dict[str, Any]:
         """Return the changes since the last message; rows are whole, so the next keyframe repairs a lost one."""
@@ -129,29 +125,23 @@ class Feed:
         old = zip(rows, self._sent_rows, strict=True)
         if changed := {str(index): new for index, (new, sent) in enumerate(old) if new != sent}:
             news["rows"] = changed
-        if self.headline != self._sent_headline:
-            news["headline"] = self.headline
-        if self.useful != self._sent_useful:
-            news["useful"] = self.useful
-        if self.ladder != self._sent_ladder:
-            news["ladder"] = packed_ladder(self.ladder)
-        if self.past != self._sent_past:
-            news["past"] = packed_past(self.past)
-        if self.job != self._sent_job:
-            news["job"] = packed_job(self.job)
+        for name, packed in _PACKED.items():
+            if (value := getattr(self.picture, name)) != getattr(self._sent, name):
+                news[name] = packed(value)
         if self._timeline_is_due(now):
             news["timeline"] = self._packed_timeline()
         return news
 
     def _packed_timeline(self) -> list[Any] | None:
         """Return the packed timeline; it is kept, because each keyframe repeats that of an ended cell."""
-        if self._packed is None or self._packed[0] is not self.timeline:
-            self._packed = self.timeline, packed_timeline(self.timeline)
+        timeline = self.picture.timeline
+        if self._packed is None or self._packed[0] is not timeline:
+            self._packed = timeline, packed_timeline(timeline)
         return self._packed[1]
 
     def _timeline_is_due(self, now: float) -> bool:
         """Tell whether to send the timeline: of a running cell now and then, of another cell or at the end at once."""
-        new, sent = self.timeline, self._sent_timeline
+        new, sent = self.picture.timeline, self._sent_timeline
         if new is sent or new is None:
             return False
         if sent is not None and new.running and (new.cell, new.running) == (sent.cell, sent.running):
@@ -243,3 +233,13 @@ def most_different(totals: dict[int, list[float]]) -> list[int]:
     waited = any(each[1] >= _NOTHING for each in totals.values())
     ordered = sorted(totals, key=lambda rank: (totals[rank][1] if waited else sum(totals[rank]), rank))
     return sorted(ordered[: BARS // 2] + ordered[-BARS // 2 :])
+
+
+_PACKED: dict[str, Callable[[Any], Any]] = {
+    "headline": lambda headline: headline,
+    "useful": lambda useful: useful,
+    "ladder": packed_ladder,
+    "past": packed_past,
+    "job": packed_job,
+}
+"""The fields of a picture that go to the page as they are when they have changed, and how each is packed."""

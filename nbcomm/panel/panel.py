@@ -138,15 +138,16 @@ class Panel:
             job: the scheduler's job that the world is in; None keeps the previous one.
         """
         with self._lock:
-            self._feed.put(ranks, headline, ladder, timeline, None if useful is None else list(useful), past, job)
+            told = {"ladder": ladder, "timeline": timeline, "past": past, "job": job}
+            self._feed.put(ranks, headline, None if useful is None else list(useful), **told)
             self._flush()
 
     @property
     def of_a_cell(self) -> bool:
         """Whether it shows something about a cell: a rank's activity, an error, a collective that went wrong."""
         with self._lock:
-            views, ladder = self._feed.views, self._feed.ladder
-        return bool(ladder_line(ladder)) or any(view.error or view.state != "idle" for view in views)
+            shown = self._feed.picture
+        return bool(ladder_line(shown.ladder)) or any(view.error or view.state != "idle" for view in shown.views)
 
     def settle(self) -> None:
         """Update the table in the notebook's file to the current state. Call this at the end of a cell."""
@@ -167,10 +168,10 @@ class Panel:
             if self._call_off is not None:
                 self._call_off()
             widget, self._widget = self._widget, None
-            job = self._feed.job
+            shown = self._feed.picture
             # With the world its job may have been given back: what stays counts nothing down.
-            job = None if job is None else job._replace(ends=None)
-            self._feed.put(self._feed.views, "stopped; this was the last state", job=job)
+            job = None if shown.job is None else shown.job._replace(ends=None)
+            self._feed.put(shown.views, "stopped; this was the last state", job=job)
             last = {**self._feed.keyframe(time.time()), "kind": "end"}
         if self.shown:
             _display(self._bundle(), self.display_id, update=True)
@@ -214,12 +215,11 @@ class Panel:
         """Return the table for the notebook's file. It has classes, not an id: JupyterLab removes ids."""
         self._stored = self._mark()
         with self._lock:
-            feed = self._feed
-            views, headline, told = feed.views, feed.headline, {"ladder": feed.ladder, "timeline": feed.timeline}
-            past, job = feed.past, feed.job
+            views, headline, _, *told = self._feed.picture
+        kept = dict(zip(("ladder", "timeline", "past", "job"), told, strict=True))
 
         def written(table: Callable[..., str]) -> str:
-            return table(views, self._title, headline, **told, past=past, backend=self._backend, job=job)
+            return table(views, self._title, headline, **kept, backend=self._backend)
 
         return {
             "text/html": f'<div class="nbcomm-panel nbcomm-world-{self.id}">{written(saved_table.table_html)}</div>',
@@ -232,8 +232,8 @@ class Panel:
         A display costs more than all other work of the panel in a trivial cell, so memory counts in steps of a fifth.
         """
         with self._lock:
-            views, headline, job = self._feed.views, self._feed.headline, self._feed.job
-            story = saved_table.lasting(self._feed.ladder, self._feed.timeline)
+            views, headline, _, ladder, timeline, _, job = self._feed.picture
+        story = saved_table.lasting(ladder, timeline)
         told = operator.attrgetter("rank", "pid", "device", "state", "note", "error")
         return headline, job, story, [(*told(view), _step(view.memory)) for view in views]
 

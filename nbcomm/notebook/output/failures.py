@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-
-import msgspec
 
 from ...errors import CellError, CellSyntaxError, CollectiveError, HangError, MismatchError, RankDiedError
 from ...protocol import Failure
 from ...rank_spec import capital, ends_of, others_stopped, others_were, together
 from ...sentences import in_one_line, wrapped
-from ...short_repr import shortened, without_addresses
-from ..display.displays import label
+from ...short_repr import COLOUR, shortened, without_addresses
+from ..display.displays import label, prefixed
 
 _NAMED = 3
 _WHOLE = 4
+_ROWS = 64
+_FRAME = re.compile(r"^(?: *(?:File |Cell In|-+> *\d|\d+ ).*|.* Traceback \(most recent.*)$", re.MULTILINE)
+"""A line of a traceback that says where; the others are code, and the messages of errors."""
+
 _LONGEST = 300
 _BOLD, _RESET = "\x1b[1m", "\x1b[0m"
 
@@ -94,49 +97,68 @@ def cell_error(
     >>> str(cell_error({1: failure, 0: Failure("HangError", "…", "")}, [0, 1], stopped=[0]))
     '1 of 2 ranks failed: [1] ZeroDivisionError: division by zero; 1 other was stopped for it'
     """
-    alike: dict[Failure, list[int]] = {}
-    for rank in sorted(failures):
-        alike.setdefault(_without_addresses(failures[rank]), []).append(rank)
-    groups = [(_common(key, [failures[rank] for rank in ranks]), ranks) for key, ranks in alike.items()]
+    alike = together(sorted(failures), [_bug(failures[rank]) for rank in sorted(failures)])
     others = {*stopped, *interrupted} if len({*stopped, *interrupted}) < len(failures) else set[int]()
     ordered = sorted(
-        groups,
-        key=lambda group: (others.issuperset(group[1]), group[0].name != _DEATH, len(group[1]), group[1][0]),
+        alike.values(),
+        key=lambda ranks: (others.issuperset(ranks), failures[ranks[0]].name != _DEATH, len(ranks), ranks[0]),
     )
-    own = [(failure, mine) for failure, ranks in ordered if (mine := [rank for rank in ranks if rank not in others])]
-    named = [f"{label(ranks)} {first_line(failure)}" for failure, ranks in own[:_NAMED]]
-    kinds = [f"{label(ranks)} {failure.name}" for failure, ranks in own[:_NAMED]]
-    more = [f"and {len(own) - _NAMED} more"] if len(own) > _NAMED else []
+    own = [mine for ranks in ordered if (mine := [rank for rank in ranks if rank not in others])]
+    named = [row for ranks in own for row in _in_rows(failures, ranks)]
+    failed_own = [rank for ranks in own for rank in ranks]
+    kinds = together(failed_own, [failures[rank].name for rank in failed_own])
+    left_out = [f"and {len(named) - _NAMED} more"] if len(named) > _NAMED else []
     count, total = len(failures) - len(others), len(world_ranks)
-    more += [others_stopped(n, count)] if (n := len(others.difference(interrupted))) else []
-    more += [f"{others_were(n)} interrupted"] if (n := len(others & {*interrupted})) else []
+    rest = [others_stopped(n, count)] if (n := len(others.difference(interrupted))) else []
+    rest += [f"{others_were(n)} interrupted"] if (n := len(others & {*interrupted})) else []
     failed = f"{count} of {total} rank{'s' if total > 1 else ''} failed: "
-    rendered = []
-    for i, (failure, ranks) in enumerate(ordered):
-        if i < _WHOLE and failure.traceback:
-            rendered.append(f"{_BOLD}{label(ranks)}{_RESET}\n{failure.traceback.rstrip()}\n{_RESET}")
-        else:
-            rendered.append(f"{_BOLD}{label(ranks)}{_RESET} {first_line(failure)}")
-    if len(ordered) > _WHOLE:
-        rendered.append("(the other tracebacks are in the exception's `tracebacks`)\n")
     tracebacks = {rank: failure.traceback for rank, failure in failures.items()}
     # The displayed traceback has the messages above its last line; the exception has them in its text.
-    summary = failed + "; ".join(kinds + more)
-    *first, last = [*named, *more]
+    summary = failed + "; ".join([*(f"{label(ranks)} {name}" for name, ranks in kinds.items()), *rest])
+    *first, last = [*named[:_NAMED], *left_out, *rest]
     said = "; ".join([*(part.rstrip(".") for part in first), last])
-    return CellError(failed + said, tracebacks, "\n".join(rendered), summary)
+    return CellError(failed + said, tracebacks, "\n".join(_rendered(failures, ordered)), summary)
 
 
-def _without_addresses(failure: Failure) -> Failure:
-    """Return a failure that is equal for ranks whose texts differ in addresses of objects only."""
-    return msgspec.structs.replace(
-        failure, message=without_addresses(failure.message), traceback=without_addresses(failure.traceback)
-    )
+def _bug(failure: Failure) -> object:
+    """Return what is equal for ranks that failed at the same place, whatever their messages are."""
+    body, _ = _apart(failure.traceback, failure.name)
+    said = "" if body else without_addresses(failure.message)  # without frames, only the message tells
+    return failure.name, said, *_FRAME.findall(COLOUR.sub("", body))
 
 
-def _common(key: Failure, failures: Sequence[Failure]) -> Failure:
-    """Return what is shown of ranks that failed alike."""
-    return failures[0] if all(failure == failures[0] for failure in failures) else key
+def _in_rows(failures: Mapping[int, Failure], ranks: Sequence[int]) -> list[str]:
+    """Return each of these ranks' exceptions in a line; equal ones once."""
+    rows = together(ranks, [without_addresses(first_line(failures[rank])) for rank in ranks])
+    return [f"{label(those)} {said}" for said, those in rows.items()]
+
+
+def _rendered(failures: Mapping[int, Failure], groups: Sequence[Sequence[int]]) -> list[str]:
+    """Return what is shown of the failures: each traceback once, and a row for each message where they differ."""
+    rendered = []
+    for i, ranks in enumerate(groups):
+        texts = [failures[rank].traceback.rstrip() for rank in ranks]
+        texts = texts if len({*texts}) == 1 else [*map(without_addresses, texts)]
+        if i >= _WHOLE or not texts[0]:
+            rendered += _in_rows(failures, ranks)
+            continue
+        body, said = texts[0], [_apart(text, failures[ranks[0]].name)[1] for text in texts]
+        rows = [prefixed(label(those), text) for text, those in together(ranks, said).items()]
+        if len(rows) > 1:
+            body, more = _apart(body, failures[ranks[0]].name)[0].rstrip(), len(rows) - _ROWS
+            rows[_ROWS:] = [f"(and {more} more messages)\n"] if more > 0 else []
+            body += f"\n{_RESET}\n{''.join(rows).rstrip()}"
+        rendered.append(f"{_BOLD}{label(ranks)}{_RESET}\n{body}\n{_RESET}")
+    if len(groups) > _WHOLE:
+        rendered.append("(the other tracebacks are in the exception's `tracebacks`)\n")
+    return rendered
+
+
+def _apart(traceback: str, name: str) -> tuple[str, str]:
+    """Return a traceback without the lines of the exception itself at its end, and these."""
+    ends = [found.start() for found in re.finditer(rf"\n(?:\x1b\[[\d;]*m)*(?:\w+\.)*{re.escape(name)}\b", traceback)]
+    at = ends[-1] if ends else 0
+    return traceback[:at], traceback[at:].strip()
 
 
 def syntax_error(failures: Mapping[int, Failure], ran: Sequence[int]) -> CellSyntaxError | None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
 from nbcomm.notebook.output.failures import cell_error, death_of, syntax_error, with_deaths_together
 from nbcomm.protocol import Failure
+from nbcomm.short_repr import COLOUR
 
 
 def test_identical_tracebacks_are_shown_once_the_odd_one_first():
@@ -32,12 +35,51 @@ def test_a_cell_that_no_rank_could_compile_is_told_as_in_any_kernel():
     assert syntax_error({}, []) is None
 
 
+def _raised(name: str, said: str, line: int = 1, cause: str = "") -> Failure:
+    """A traceback as IPython makes it."""
+    where = f"\x1b[32mCell In[3], line {line}\x1b[39m\n----> {line} raise"
+    above = f"KeyError Traceback (most recent call last)\n{where}\nKeyError: {cause}\n\n" if cause else ""
+    head = f"-----\n{above}\x1b[31m{name}\x1b[39m Traceback (most recent call last)\n{where}\n"
+    return Failure(name, said, f"{head}\n\x1b[31m{name}\x1b[39m: {said}")
+
+
+@pytest.mark.parametrize("cause", ["", "{rank}"])
+def test_errors_that_differ_in_their_messages_only_are_one_traceback_and_a_row_for_each(cause: str) -> None:
+    failures = {rank: _raised("ValueError", f"{rank // 2}", cause=cause.format(rank=rank)) for rank in range(4)}
+    error = cell_error(failures, range(4))
+    shown = COLOUR.sub("", "\n".join(error._render_traceback_()))
+    assert shown.count("----> 1 raise") == 1 + bool(cause)
+    assert shown.startswith("[0-3]\n-----\n")
+    assert shown.endswith(
+        "----> 1 raise\n\n[0-1] ValueError: 0\n[2-3] ValueError: 1\n\nCellError: 4 of 4 ranks failed: [0-3] ValueError"
+    )
+    assert str(error) == "4 of 4 ranks failed: [0-1] ValueError: 0; [2-3] ValueError: 1"
+
+
+def test_errors_of_other_places_keep_their_tracebacks_and_a_row_has_all_lines_of_its_message() -> None:
+    failures = {
+        0: _raised("ValueError", "a\nb"),
+        1: _raised("ValueError", "c"),
+        2: _raised("ValueError", "a\nb", line=2),
+        3: _raised("KeyError", "a"),
+    }
+    error = cell_error(failures, range(4))
+    shown = COLOUR.sub("", "\n".join(error._render_traceback_()))
+    assert shown.count("Traceback (most") == 3
+    assert "[0] ValueError: a\n    b\n[1] ValueError: c\n" in shown
+    assert shown.index("[2]") < shown.index("[0-1]"), "the odd ones come first"
+    assert shown.endswith("CellError: 4 of 4 ranks failed: [0-2] ValueError; [3] KeyError")
+
+
 def test_many_different_failures_stay_readable():
     failures = {rank: Failure("ValueError", f"bad {rank}\nmore", f"Traceback {rank}\n" * 20) for rank in range(64)}
     error = cell_error(failures, range(64))
     assert str(error).endswith("; and 61 more")
     assert len(error._render_traceback_()) < 200
     assert len(error.tracebacks) == 64
+    one_place = cell_error({rank: _raised("ValueError", f"{rank}") for rank in range(200)}, range(200))
+    assert len(one_place._render_traceback_()) < 80
+    assert "(and 136 more messages)" in one_place._render_traceback_()
 
 
 def test_ranks_that_died_have_one_failure_and_come_first():
