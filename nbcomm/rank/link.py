@@ -333,7 +333,8 @@ class RankLink:
         if time.monotonic() < self._look_at:
             return
         self._look_at = math.inf  # first: what hurries from now on is looked for in the next round
-        if not self._sending.locked():  # otherwise the main thread is sending: it will send everything
+        # What is printed while the shell is made belongs to the start; and what the main thread sends is everything.
+        if self._main_loop is not None and not self._sending.locked():
             with self._faults.beside("output could not be sent"):
                 self._send_output()
 
