@@ -23,7 +23,8 @@ c.AliasManager.user_aliases = [("hi", "echo hi")]
 """
 
 STARTUP = {
-    "10-names.py": "print('begun')\nmine = 41\ndef helper(): return mine + 1\n",
+    # Others look for output while it sleeps.
+    "10-names.py": "import time\nprint('begun')\ntime.sleep(0.5)\nmine = 41\ndef helper(): return mine + 1\n",
     "20-magics.ipy": "%alias_magic spelled pwd\n%load_ext nbcomm\n%distributed status\n",
     "30-faulty.py": "1 / 0\n",
 }
