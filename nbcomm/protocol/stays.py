@@ -155,22 +155,12 @@ def _inside(step: _Step) -> Iterator[_Step]:
 
 
 def _used_by(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function uses, by name: what it closes over, its defaults, and globals."""
-    with suppress(ValueError):  # what it closes over is not set yet
-        yield from inspect.getclosurevars(function).nonlocals.items()
-    names = function.__code__.co_varnames[: function.__code__.co_argcount][::-1]
-    yield from zip(names, (function.__defaults__ or ())[::-1], strict=False)
-    yield from (function.__kwdefaults__ or {}).items()
-    if function.__module__ == "__main__":
-        scope = function.__globals__
-        yield from ((name, scope[name]) for name in _global_names(function.__code__) if name in scope)
-
-
-def _global_names(code: types.CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for one in code.co_consts:
-        if isinstance(one, types.CodeType):
-            yield from _global_names(one)
+    """Yield what a function uses, by name: its defaults, what it closes over, and globals."""
+    with suppress(ValueError, TypeError):  # what it closes over is not set yet
+        yield from ((name, one.default) for name, one in inspect.signature(function).parameters.items())
+        names = inspect.getclosurevars(function)
+        yield from names.nonlocals.items()
+        yield from names.globals.items() if function.__module__ == "__main__" else ()
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
