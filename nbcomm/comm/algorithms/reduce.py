@@ -296,13 +296,10 @@ def check_array(path: str, array: np.ndarray[Any, Any], name: str) -> None:
     """Raise for an array that is more than its numbers: a mask or a unit would be lost."""
     if type(array) in (np.ndarray, np.memmap):
         return
-    remedy = f"np.asarray({path}), its bare values"
-    if isinstance(array, np.ma.MaskedArray):
-        remedy = f"{path}.filled(VALUE), with a value for what is masked, or its parts, {path}.data and {path}.mask"
-    raise OpError(
-        f"{name} is not defined for {path}, a {type(array).__name__}, of which only the numbers would arrive: pass "
-        f"{remedy}."
-    )
+    masked = isinstance(array, np.ma.MaskedArray)
+    remedy = f"{path}.filled(VALUE), with a value for what is masked" if masked else f"np.asarray({path})"
+    kind = type(array).__name__
+    raise OpError(f"{name} is not defined for {path}, a {kind}, of which only the numbers would arrive: pass {remedy}.")
 
 
 def check_dense(path: str, tensor: torch.Tensor, name: str) -> None:
