@@ -64,8 +64,8 @@ def presences(cell: Cell) -> dict[str, str]:
 def test_who_says_which_variables_are_equal_and_which_are_not(filled: Notebook) -> None:
     cell = filled.run("%distributed who")
     assert cell.lines[0] == (
-        "23 variables on ranks 0-3; 13 equal; different: brain, config, shapes, sparse, text, truth, x, zero; "
-        "missing somewhere: only; cannot be compared: lock"
+        "21 variables on ranks 0-3; 11 equal; different: brain, config, shapes, sparse, text, truth, x, zero; "
+        "missing somewhere: only; cannot be compared: lock; 2 imports left out (--imports)"
     )
     found = presences(cell)
     assert found.pop("lock") == "cannot be compared: cannot pickle '_thread.lock' object"
@@ -96,9 +96,15 @@ def test_who_says_which_variables_are_equal_and_which_are_not(filled: Notebook) 
     assert not {"rank", "torch", "all_reduce", "In", "Out", "exit", "get_ipython"} & set(found)
     page = cell.outputs[0]["data"]["text/html"]
     assert "<table>" in page
-    assert "<td>different: 0-1,3 | 2</td>" in page
+    assert ">different: 0-1,3 | 2</td>" in page
     assert "&lt;b&gt;" in page
     assert "<b>" not in page
+
+
+def test_who_lists_imports_where_they_are_asked_for(filled: Notebook) -> None:
+    found = presences(filled.run("%distributed who --imports"))
+    assert found["np"] == found["threading"] == "equal"
+    assert filled.run("%distributed who np").lines[0] == "1 variable on ranks 0-3; all equal"
 
 
 def test_who_takes_names_expressions_and_ranks(filled: Notebook) -> None:
@@ -231,22 +237,53 @@ def test_what_cannot_be_compared_is_one_sentence(filled: Notebook, line: str, sa
 SHARDS = """\
 %%distributed
 from torch.distributed.fsdp import fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
-mesh = init_device_mesh("cpu", (world_size,))
+from torch.distributed.tensor import Replicate, Shard, distribute_tensor, init_device_mesh
+mesh, grid = init_device_mesh("cpu", (4,)), init_device_mesh("cpu", (2, 2))
 shards = distribute_tensor(torch.arange(16.0).reshape(8, 2), mesh, [Shard(0)])
-net = fully_shard(torch.nn.Linear(4, 4), mesh=mesh)
+hybrid, strayed = (distribute_tensor(torch.arange(8.0), grid, [Replicate(), Shard(0)]) for _ in range(2))
+columns = distribute_tensor(torch.arange(16.0).reshape(4, 4), mesh, [Shard(0)])
+if rank == 2:
+    columns = type(columns).from_local(torch.ones(4, 1), mesh, [Shard(1)])
+if rank == 3:
+    strayed.to_local()[1] = 9
+net = fully_shard(torch.nn.Linear(4, 6), mesh=mesh)
+steps = torch.optim.Adam(net.parameters())
+net(torch.ones(1, 4)).sum().backward()
+steps.step()
 """
 
 
-def test_of_shards_each_rank_has_its_own(filled: Notebook) -> None:
+def test_shards_are_a_verdict_of_their_own_and_their_replicas_are_compared(filled: Notebook) -> None:
     filled.run(SHARDS)
-    cell = filled.run("%distributed who shards net")
-    assert set(presences(cell).values()) == {"different on each rank"}
-    assert "(2, 2), this rank's part of (8, 2), S" in cell.text
-    assert "sharded: each rank has its part" in cell.text
-    assert "4.0 here, 0.0 on rank 0" in filled.run("%distributed diff shards -r 0,1").text
+    cell = filled.run("%distributed who shards net steps hybrid strayed columns mesh grid")
+    assert (
+        cell.lines[0]
+        == "8 variables on ranks 0-3; 2 equal; sharded: shards, net, steps, hybrid; different: strayed, columns"
+    )
+    assert presences(cell) == {
+        **dict.fromkeys(("shards", "net", "steps"), "sharded"),
+        "hybrid": "sharded; replicas equal",
+        "strayed": "sharded; different: 0-2 | 3",
+        "columns": "sharded; different: 0-1,3 | 2",
+        **dict.fromkeys(("mesh", "grid"), "equal"),
+    }
+    assert "this rank's part of (8, 2), S(0)" in cell.text
+    one = ": each has its part of one layout"
+    assert filled.run("%distributed diff net").text == f"net (FSDPLinear) is sharded on ranks 0-3{one}.\n"
+    assert filled.run("%distributed diff hybrid").lines[0].endswith(f"{one}, and replicas of a part are equal.")
+    assert filled.run("%distributed diff strayed").lines[1:] == [
+        "ranks 1-2: sharded as on rank 0.",
+        (
+            "rank 3: 1 of 4 elements differs, first at [1]: 9.0 here, 5.0 on rank 1; "
+            "largest difference 4 (relative 0.8) at [1]."
+        ),
+    ]
+    assert filled.run("%distributed diff columns").lines[2] == (
+        "rank 2: DTensor (4, 4) S(1) over (4,) ranks here, DTensor (4, 4) S(0) over (4,) ranks on rank 0."
+    )
     refused = filled.run("%distributed diff shards.full_tensor()", fails=True).error_text
     assert "shards.full_tensor() needs other ranks" in refused
+    filled.run("%%distributed\ndel shards, net, steps, hybrid, strayed, columns, mesh, grid")
 
 
 def test_from_python(filled: Notebook) -> None:

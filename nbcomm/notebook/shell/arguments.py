@@ -224,6 +224,7 @@ def _add_variables(word: Callable[[str, str], argparse.ArgumentParser]) -> None:
     who = word("who", "List the ranks' variables, and show which are equal on all ranks.")
     who.add_argument("names", nargs="*", metavar="NAME", help=f"{_NAMES}; by default all variables")
     who.add_argument("-r", "--ranks", metavar="SPEC", help="of these ranks only")
+    who.add_argument("--imports", action="store_true", help="list modules and imported names, too")
     diff = word("diff", "Show where variables differ between ranks.")
     diff.add_argument("names", nargs="+", metavar="NAME", help=_NAMES)
     diff.add_argument("-r", "--ranks", metavar="SPEC", help="between these ranks only")

@@ -387,7 +387,9 @@ class DistributedMagics(Magics):
         session = registry.current(options.world)
         with self._interruptible():
             rows = session.who(options.names, options.ranks)
-        display({"text/plain": table.table_text(rows), "text/html": table.table_html(rows)}, raw=True)
+        imports = options.imports or bool(options.names)
+        text, page = table.table_text(rows, imports=imports), table.table_html(rows, imports=imports)
+        display({"text/plain": text, "text/html": page}, raw=True)
 
     def _do_diff(self, options: argparse.Namespace) -> None:
         session = registry.current(options.world)

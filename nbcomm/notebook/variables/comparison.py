@@ -19,10 +19,12 @@ class Outcome:
         found: what the first of them has found. ``leaves``: how many parts the two values have, ``different``: how many
             of them differ, ``first``: the first of those, ``absolute`` and ``relative``: the largest differences of
             numbers, each with its part and its index, ``close``: how many numbers differ by no more than the tolerance.
+        other: the rank with which it was compared.
     """
 
     ranks: tuple[int, ...]
     found: Mapping[str, Any]
+    other: int = 0
 
     @property
     def equal(self) -> bool:
@@ -62,13 +64,16 @@ class Comparison:
         if len(seen) == 1 and not absent:
             return f"{self.name} ({what}) was read on rank {first} only, so there is nothing to compare it with."
         alike = next(group for group in self.variable.groups if first in group)
+        sharded = bool(self.variable.parts)
         if len(alike) == len(seen) and not absent:
-            return f"{self.name} ({what}) is equal on {named(alike)}."
+            copies = ", and replicas of a part are equal" if self.variable.parts < len(seen) else ""
+            more = f": each has its part of one layout{copies}" if sharded else ""
+            return f"{self.name} ({what}) is {'sharded' if sharded else 'equal'} on {named(alike)}{more}."
         lines = {}
         if len(alike) > 1:
-            lines[alike[1]] = f"{named(alike[1:])}: equal to rank {first}."
+            lines[alike[1]] = f"{named(alike[1:])}: {'sharded as on' if sharded else 'equal to'} rank {first}."
         for outcome in self.outcomes:
-            lines[outcome.ranks[0]] = f"{named(outcome.ranks)}: {_sentence(outcome, first, self.atol)}."
+            lines[outcome.ranks[0]] = f"{named(outcome.ranks)}: {_sentence(outcome, self.atol)}."
         for note in dict.fromkeys(one.note for one in seen.values() if one.note):
             ranks = [rank for rank, one in seen.items() if one.note == note]
             lines[ranks[0]] = f"{named(ranks)}: {note}."
@@ -80,8 +85,8 @@ class Comparison:
         )
 
 
-def _sentence(outcome: Outcome, first: int, atol: float) -> str:
-    found = outcome.found
+def _sentence(outcome: Outcome, atol: float) -> str:
+    found, first = outcome.found, outcome.other
     far = _largest(found)
     if outcome.equal:
         return f"equal to rank {first} within {atol:g}{f'; {far}' if far else ''}"

@@ -51,7 +51,11 @@ class VariableQueries:
             if found.seen[first].digest is None:
                 raise TransferError(f"{name} {found.seen[first].note} (rank {first}).")
             apart = [group for group in found.groups if first not in group]
-            return Comparison(name, first, found, tuple(self._compare(name, first, apart, atol)), atol)
+            others: dict[int, list[tuple[int, ...]]] = {}
+            for group in apart:
+                others.setdefault(found.counterpart(group[0]), []).append(group)
+            outcomes = [each for other, groups in others.items() for each in self._compare(name, other, groups, atol)]
+            return Comparison(name, first, found, tuple(outcomes), atol)
 
     def _survey(self, names: Sequence[str], ranks: list[int], *, hashes: bool | None = None) -> list[Variable]:
         from .table import merge
@@ -60,14 +64,12 @@ class VariableQueries:
         with transferred(self._dispatcher, ranks, DescribeVariables(UNSENT, list(names), hashes)) as request:
             return merge({rank: unpack_answer(request, rank) for rank in ranks}, names)
 
-    def _compare(self, name: str, first: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
-        """Let one rank of each group with another value find where it differs from the first rank's."""
+    def _compare(self, name: str, other: int, apart: list[tuple[int, ...]], atol: float) -> list[Outcome]:
+        """Let one rank of each group with another value find where it differs from another rank's."""
         from .comparison import Outcome
 
-        if not apart:
-            return []
-        with transferred(self._dispatcher, [first], SendVariable(UNSENT, name)) as offer:
-            blob, frames = offer.value(first)
+        with transferred(self._dispatcher, [other], SendVariable(UNSENT, name)) as offer:
+            blob, frames = offer.value(other)
             asked, order = [group[0] for group in apart], CompareVariable(UNSENT, name, blob, atol)
             with transferred(self._dispatcher, asked, order, frames) as request:
-                return [Outcome(group, unpack_answer(request, group[0])) for group in apart]
+                return [Outcome(group, unpack_answer(request, group[0]), other) for group in apart]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import html
+import re
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +13,8 @@ from ...frontend.tables import Table, aligned, marked_up
 from ...rank_spec import fold, named
 from ...short_repr import amount, shortened
 
-_WIDE, _TALL = 24, 16
-"""Characters of a line, and the most lines, of a cell of the table in which the ranks differ."""
+_WIDE, _TALL = 40, 16
+"""Characters of a line at which words are wrapped, and the most lines of a cell in which the ranks differ."""
 
 _GROUPS = 16
 """The most groups of equal ranks, and the most reasons, that are told apart."""
@@ -44,9 +46,12 @@ class Seen:
         parameters: of a module, how many numbers its parameters have together.
         value: in few characters.
         shard: of which tensor this rank's part is, in words.
-        digest: a hash of its bytes.
+        digest: a hash of its bytes; of sharded parts their layout counts only.
+        part: which parts of sharded values this rank has, in words; empty if nothing is sharded.
+        own: if something is, a hash of its bytes with these parts.
         note: why it cannot be compared.
         hides: it has the name of something that nbcomm gives to cells, which they do not see.
+        imported: it is a module, or comes from one under this name.
     """
 
     type: str
@@ -59,8 +64,11 @@ class Seen:
     value: str = ""
     shard: str = ""
     digest: bytes | None = None
+    part: str = ""
+    own: bytes = b""
     note: str = ""
     hides: bool = False
+    imported: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,23 +87,42 @@ class Variable:
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
-        """The ranks whose values are equal, together; ordered by their lowest rank."""
-        alike: dict[bytes, list[int]] = {}
+        """The ranks whose values are equal, together; ordered by their lowest rank.
+
+        Of a sharded value these are the ranks that have parts of one layout, unless an earlier rank has another copy of
+        the same part.
+        """
+        alike: dict[Any, list[int]] = {}
+        first: dict[Any, bytes] = {}
         for rank, one in sorted(self.seen.items()):
             if one.digest is not None:
-                alike.setdefault(one.digest, []).append(rank)
+                is_first = first.setdefault((one.digest, one.part), one.own) == one.own
+                alike.setdefault((one.digest, *(() if is_first else (one.part, one.own))), []).append(rank)
         return tuple(map(tuple, alike.values()))
 
     @property
+    def parts(self) -> int:
+        """How many different parts the ranks have of a sharded value; 0 if it is not sharded."""
+        return len({one.part for one in self.seen.values()} - {""})
+
+    def counterpart(self, rank: int) -> int:
+        """Return with which rank's value this one's is compared: the lowest one's, of shards that of the same part."""
+        part, known = self.seen[rank].part, [other for other, one in self.seen.items() if one.digest is not None]
+        same = [other for other in known if self.seen[other].part == part and other < rank]
+        return min(same or known)
+
+    @property
     def verdict(self) -> str:
-        """In a word: equal, different, missing (on some rank), incomparable, or alone (only one rank was asked)."""
+        """In a word: equal, sharded, different, missing (on some rank), incomparable, or alone (one rank was asked)."""
         if self.absent:
             return "missing"
         if len(self.seen) == 1:
             return "alone"
         if any(one.digest is None for one in self.seen.values()):
             return "incomparable"
-        return "equal" if len(self.groups) == 1 else "different"
+        if len(self.groups) > 1:
+            return "different"
+        return "sharded" if self.parts else "equal"
 
 
 def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequence[str] = ()) -> list[Variable]:
@@ -121,23 +148,30 @@ def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequenc
 # ── shown ───────────────────────────────────────────────────────────────────────────────────────────
 
 
-def table_text(variables: Sequence[Variable]) -> str:
-    """Return the table as text."""
-    rows = [variable for variable in variables if variable.seen][:_ROWS]
-    return "\n".join([*_sentences(variables), *(aligned(_table(rows)) if rows else [])])
+def table_text(variables: Sequence[Variable], *, imports: bool = True) -> str:
+    """Return the table as text, with or without what is imported."""
+    rows = _rows(variables, imports=imports)
+    return "\n".join([*_sentences(variables, rows), *(aligned(_table(rows[:_ROWS])) if rows else [])])
 
 
-def table_html(variables: Sequence[Variable]) -> str:
-    """Return the table as HTML without any style."""
-    rows = [variable for variable in variables if variable.seen][:_ROWS]
-    said = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in _sentences(variables))
-    return said + (marked_up(_table(rows), row_headers=True) if rows else "")
+def table_html(variables: Sequence[Variable], *, imports: bool = True) -> str:
+    """Return the table as HTML; its only style is that texts begin at the left, where a notebook puts them right."""
+    rows = _rows(variables, imports=imports)
+    said = "".join(f"<div>{html.escape(sentence)}</div>" for sentence in _sentences(variables, rows))
+    table = marked_up(_table(rows[:_ROWS]), row_headers=True) if rows else ""
+    return said + re.sub(r"<(t[hd])\b", r'<\1 style="text-align: left"', table)
 
 
-def _sentences(variables: Sequence[Variable]) -> list[str]:
+def _rows(variables: Sequence[Variable], *, imports: bool) -> list[Variable]:
+    found = [variable for variable in variables if variable.seen]
+    return [each for each in found if imports or not all(one.imported for one in each.seen.values())]
+
+
+def _sentences(variables: Sequence[Variable], rows: Sequence[Variable]) -> list[str]:
     """Return how many variables there are, which are not equal, and which no rank has."""
-    rows = [variable for variable in variables if variable.seen]
     nowhere = [variable for variable in variables if not variable.seen]
+    imports = len(variables) - len(rows) - len(nowhere)
+    left_out = [f"{imports} import{'' if imports == 1 else 's'} left out (--imports)"] if imports else []
     said = []
     if rows or not nowhere:
         ranks = sorted({rank for variable in rows for rank in (*variable.seen, *variable.absent)})
@@ -157,7 +191,7 @@ def _sentences(variables: Sequence[Variable]) -> list[str]:
         equal = (
             [f"{'all' if len(kinds['equal']) == len(rows) else len(kinds['equal'])} equal"] if "equal" in kinds else []
         )
-        said.append("; ".join([many, *equal, *apart]))
+        said.append("; ".join([many, *equal, *apart, *left_out]))
     if len(rows) > _ROWS:
         said.append(f"The first {_ROWS:,} are shown. Name those that you want to see: %distributed who NAME …")
     return [*said, *_hiding(rows), *map(absence, nowhere)]
@@ -182,7 +216,12 @@ def absence(variable: Variable) -> str:
     return "; ".join([*said[:_GROUPS], *(["…"] if len(said) > _GROUPS else [])]) + "."
 
 
-_SUMMED = {"different": "different", "missing": "missing somewhere", "incomparable": "cannot be compared"}
+_SUMMED = {
+    "sharded": "sharded",
+    "different": "different",
+    "missing": "missing somewhere",
+    "incomparable": "cannot be compared",
+}
 
 
 def _table(variables: Sequence[Variable]) -> Table:
@@ -213,11 +252,14 @@ def presence(variable: Variable) -> str:
         ranks = [rank for rank, one in variable.seen.items() if one.note == why]
         parts.append(why if len(ranks) == len(variable.seen) else f"{why} (on {fold(ranks)})")
     groups = variable.groups
-    if len(groups) == 1 and len(groups[0]) > 1:
+    if variable.parts:
+        copies = len(groups) == 1 and variable.parts < len(variable.seen)
+        parts.append("sharded; replicas equal" if copies else "sharded")
+    elif len(groups) == 1 and len(groups[0]) > 1:
         parts.append(
             "equal" if len(groups[0]) == len(variable.seen) + len(variable.absent) else f"equal on {fold(groups[0])}"
         )
-    elif len(groups) > 2 and all(len(group) == 1 for group in groups):
+    if len(groups) > 2 and all(len(group) == 1 for group in groups):
         parts.append("different on each rank")
     elif len(groups) > 1:
         shown = " | ".join(map(fold, groups[:_GROUPS]))
@@ -231,19 +273,14 @@ def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
     for rank, one in variable.seen.items():
         texts.setdefault(look(one), []).append(rank)
     if len(texts) == 1:
-        return next(iter(texts))
-    lines: list[str] = []
-    untold = sum(map(len, texts.values()))
-    for text, ranks in texts.items():
-        shown = f"[{fold(ranks)}] {_cut(text) or '–'}"
-        if lines and len(lines[-1]) + 1 + len(shown) <= _WIDE:
-            lines[-1] += f" {shown}"
-        elif len(lines) < _TALL:
-            lines.append(shown)
-        else:
-            return "\n".join([*lines, f"… and {untold} more ranks"])
-        untold -= len(ranks)
-    return "\n".join(lines)
+        return _wrapped(next(iter(texts)))
+    shown = [_wrapped(f"[{fold(ranks)}] {text or '–'}") for text, ranks in texts.items()][:_TALL]
+    more = sum(map(len, [*texts.values()][_TALL:]))
+    return "\n".join([*shown, *([f"… and {more} more ranks"] if more else [])])
+
+
+def _wrapped(text: str) -> str:
+    return textwrap.fill(text, _WIDE, subsequent_indent="    " if text[:1] == "[" else "", break_on_hyphens=False)
 
 
 def _cut(text: str) -> str:

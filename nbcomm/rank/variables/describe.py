@@ -14,8 +14,8 @@ import torch
 from ...cell_names import hides
 from ...errors import SubsetError, TransferError
 from ...short_repr import sketch
-from .digest import digest
-from .structure import IncomparableError, data_of, dtype_of
+from .digest import shared
+from .structure import IncomparableError, data_of, dtype_of, own_part
 
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 _LONGEST, _SENTENCE = 80, 400
@@ -82,7 +82,16 @@ def survey(
             found[name] = describe(value, hashes=hashes)
             if hides(name, namespace, hidden):
                 found[name]["hides"] = True
+            if _is_import(name, value):
+                found[name]["imported"] = True
     return found
+
+
+def _is_import(name: str, value: Any) -> bool:
+    """Return whether this is a module, or what one has under this name."""
+    if inspect.isroutine(value) or isinstance(value, type):
+        return getattr(value, "__name__", "") == name and getattr(value, "__module__", "") != "__main__"
+    return isinstance(value, types.ModuleType)
 
 
 def describe(value: Any, *, hashes: bool) -> dict[str, Any]:
@@ -100,7 +109,7 @@ def describe(value: Any, *, hashes: bool) -> dict[str, Any]:
     said["value"] = _value(value)
     if hashes:
         try:
-            said["digest"] = digest(value)
+            said |= shared(value)
         except IncomparableError as error:
             said["note"] = f"cannot be compared: {_clean(str(error))}"
     return said
@@ -112,8 +121,6 @@ def _place(value: Any) -> dict[str, Any]:
     if isinstance(value, torch.nn.Module):
         devices = {str(tensor.device) for tensor in (*value.parameters(), *value.buffers())}
         said["device"] = ", ".join(sorted(devices))
-        if any(hasattr(parameter, "to_local") for parameter in value.parameters()):
-            said["shard"] = "sharded: each rank has its part"
     elif isinstance(value, torch.Tensor):
         said["device"] = str(value.device)
         if hasattr(value, "to_local"):
@@ -129,7 +136,7 @@ def _size(value: Any) -> dict[str, Any]:
         parameters = sum(parameter.numel() for parameter in value.parameters())
         return {"parameters": parameters, "nbytes": sum(tensor.numel() * tensor.itemsize for tensor in tensors)}
     if isinstance(value, torch.Tensor):
-        local = value.to_local() if hasattr(value, "to_local") else value
+        local = own_part(value)
         said = {"dtype": dtype_of(local), "shape": tuple(local.shape)}
         return said if local.layout is not torch.strided else {**said, "nbytes": local.numel() * local.itemsize}
     # The class is asked: an object may make up any attribute that it is asked for, and keep it.
@@ -164,7 +171,7 @@ def _value(value: Any) -> str:
             return _clean(f"{value.__module__}.{value.__qualname__}".removeprefix("__main__."))
         if isinstance(value, types.ModuleType):
             return _clean(value.__name__)
-        data = data_of(value) if isinstance(value, torch.Tensor) else None
+        data = data_of(own_part(value)) if isinstance(value, torch.Tensor) else None
         if isinstance(value, torch.Tensor) and data is None:
             return f"{str(value.layout).removeprefix('torch.')} tensor"
         return _clean(sketch(value if data is None else data))

@@ -39,8 +39,28 @@ def digest(value: Any) -> bytes:
     Raises:
         IncomparableError: the value cannot be looked into.
     """
+    return _hashed(value, _Digester())
+
+
+def shared(value: Any) -> dict[str, Any]:
+    """Hash a value so that ranks can compare it that have parts of it.
+
+    Returns:
+        ``digest``: of what all ranks have alike, such as how parts are laid out; where something is sharded also
+        ``part``: which parts this rank has, in words, and ``own``: the hash of all, these parts included.
+
+    Raises:
+        IncomparableError: the value cannot be looked into.
+    """
+    digester = _Digester(parts=False)
+    alike = {"digest": _hashed(value, digester)}
+    part = "; ".join(sorted(digester.places))
+    return {**alike, "part": part, "own": digest(value)} if part else alike
+
+
+def _hashed(value: Any, digester: _Digester) -> bytes:
     try:
-        return _Digester().of(value)
+        return digester.of(value)
     except IncomparableError:
         raise
     except RecursionError as error:
@@ -50,7 +70,9 @@ def digest(value: Any) -> bytes:
 
 
 class _Digester:
-    def __init__(self) -> None:
+    def __init__(self, *, parts: bool = True) -> None:
+        self.places: set[str] = set()
+        self._parts = parts
         self._known: dict[int, tuple[Any, bytes]] = {}  # with the value, so that no other object gets its id
         self._open: dict[int, int] = {}
 
@@ -92,6 +114,10 @@ class _Digester:
         return hasher.digest()
 
     def _of_parts(self, parts: ValueParts) -> bytes:
+        if parts.place:
+            self.places.add(parts.place)
+            if not self._parts:
+                return _hasher(parts.kind, 0).digest()
         hashes = [self.of(label) + self.of(item) for label, item in parts.items]
         hasher = _hasher(parts.kind, len(hashes))
         for one in hashes if parts.ordered else sorted(hashes):

@@ -42,12 +42,14 @@ class ValueParts(NamedTuple):
         items: its parts, each with what follows the value's name to refer to it: ``[0]``, ``['a']``, ``.x``.
         ordered: the order of the parts counts.
         sealed: the parts are not to be shown: a function's, a class's.
+        place: where in a sharded value this rank's part is; empty if all ranks have the same.
     """
 
     kind: str
     items: list[tuple[str, Any]]
     ordered: bool = True
     sealed: bool = False
+    place: str = ""
 
 
 class IncomparableError(Exception):
@@ -60,10 +62,8 @@ def is_plain(value: Any) -> bool:
 
 
 def data_of(value: Any) -> torch.Tensor | np.ndarray[Any, Any] | None:
-    """Return the dense tensor or array that a value is; of a sharded tensor this rank's part. None for all else."""
+    """Return the dense tensor or array that a value is; None for all else, and for a sharded tensor."""
     if isinstance(value, torch.Tensor):
-        if hasattr(value, "to_local"):
-            value = value.to_local()
         if _is_wrapper(value) or value.is_nested or value.is_quantized or value.layout is not torch.strided:
             return None
         if value.device.type == "meta":
@@ -75,6 +75,11 @@ def data_of(value: Any) -> torch.Tensor | np.ndarray[Any, Any] | None:
     if type(value) in (np.ndarray, np.memmap, np.recarray) and not value.dtype.hasobject:
         return np.asarray(value)
     return None
+
+
+def own_part(value: Any) -> Any:
+    """Return this rank's part of a sharded tensor; any other value as it is."""
+    return value.to_local() if hasattr(type(value), "to_local") else value
 
 
 def dtype_of(data: torch.Tensor | np.ndarray[Any, Any]) -> str:
@@ -132,8 +137,12 @@ def parts_of(value: Any) -> ValueParts:  # noqa: C901, PLR0911 - a table of kind
     if isinstance(value, torch.nn.Module):
         tensors = (*value.named_parameters(), *value.named_buffers())
         return ValueParts(kind, [(f"[{name!r}]", tensor) for name, tensor in tensors], ordered=False)
+    if hasattr(type(value), "device_mesh") and hasattr(type(value), "to_local"):
+        return _sharded(value)
     if isinstance(value, torch.Tensor):
         return ValueParts(kind, _tensor(value))
+    if kind == "torch.distributed.device_mesh.DeviceMesh":  # it knows its own rank, too
+        return ValueParts(kind, [(f".{name}", getattr(value, name)) for name in ("mesh", "mesh_dim_names")])
     if isinstance(value, np.ndarray) and value.dtype.hasobject and value.dtype.names is None:
         places = [(str(list(place)), value[place]) for place in np.ndindex(value.shape)]
         return ValueParts(f"{kind} {value.shape}", places)
@@ -163,6 +172,16 @@ def _items(pairs: Any) -> list[tuple[str, Any]]:
         simple = is_plain(key) or (type(key) is tuple and all(map(is_plain, key)))
         found.append((f"[{key!r}]", item) if simple else (f"[key {len(found)}]", (key, item)))
     return found
+
+
+def _sharded(tensor: Any) -> ValueParts:
+    """Split a DTensor into how it is laid out, and this rank's part: that of another place is another one."""
+    mesh, placements = tensor.device_mesh, tensor.placements
+    layout = f"{', '.join(map(str, placements))} over {tuple(mesh.shape)} ranks"
+    at = mesh.get_coordinate() or []
+    place = [str(one) for one, placement in zip(at, placements, strict=False) if not placement.is_replicate()]
+    kind = f"DTensor {tuple(tensor.shape)} {layout}"
+    return ValueParts(kind, [("", tensor.to_local())], place=f"{','.join(place)} of {layout}" if place else "")
 
 
 def _tensor(tensor: Any) -> list[tuple[str, Any]]:

@@ -9,6 +9,7 @@ import pytest
 from nbcomm.notebook.variables.comparison import Comparison, Outcome
 from nbcomm.notebook.variables.table import Variable
 
+from .test_table import part as part_of
 from .test_table import seen, variable
 
 
@@ -74,6 +75,23 @@ def test_all_ranks_have_their_say_once_and_in_order() -> None:
         "rank 4: cannot be compared: a lock.",
         "rank 5: x is not defined.",
     ]
+
+
+def test_parts_of_a_sharded_value_are_compared_with_those_of_the_same_place() -> None:
+    whole = Variable("w", {rank: part_of(*one) for rank, one in enumerate(("0a", "1b", "0a", "1c"))})
+    outcome = Outcome((3,), found(part("elements", "2.0", "1.0", index=[0], count=1, total=4)), 1)
+    compared = Comparison("w", 0, whole, (outcome,))
+    assert not compared.equal
+    assert str(compared).splitlines() == [
+        "w (int), compared with rank 0:",
+        "ranks 1-2: sharded as on rank 0.",
+        "rank 3: 1 of 4 elements differs, first at [0]: 2.0 here, 1.0 on rank 1.",
+    ]
+    for values, more in (("0a 1b", ""), ("0a 1b 0a", ", and replicas of a part are equal")):
+        alike = Variable("w", {rank: part_of(*one) for rank, one in enumerate(values.split())})
+        said = str(Comparison("w", 0, alike, ()))
+        last = len(values.split()) - 1
+        assert said == f"w (int) is sharded on ranks 0-{last}: each has its part of one layout{more}."
 
 
 def test_one_sentence_where_there_is_nothing_to_tell() -> None:

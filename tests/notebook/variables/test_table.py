@@ -80,25 +80,26 @@ ROWS = [
 
 TEXT = """\
 3 variables on ranks 0-1; 1 equal; different: x; missing somewhere: <b>&
-name   on the ranks      type    shape   dtype                    device    size               value
-x      different: 0 | 1  Tensor  (2, 3)  [0] float32 [1] float64  cuda:0-1  [0] 24 B [1] 48 B  [0] [1 2 3] [1] [1 2 4]
-model  equal             Net                                      cpu       1,234 parameters
-<b>&   missing on 1      str                                                1 character        '<i>'"""
+name   on the ranks      type    shape   dtype        device    size              value
+x      different: 0 | 1  Tensor  (2, 3)  [0] float32  cuda:0-1  [0] 24 B          [0] [1 2 3]
+                                         [1] float64            [1] 48 B          [1] [1 2 4]
+model  equal             Net                          cpu       1,234 parameters
+<b>&   missing on 1      str                                    1 character       '<i>'"""
 
 
 def test_the_table_as_text() -> None:
     assert table_text(ROWS) == TEXT
 
 
-def test_the_table_as_html_says_the_same_without_styles() -> None:
+def test_the_table_as_html_says_the_same_from_the_left() -> None:
     page = table_html(ROWS)
     cells = [html.unescape(cell) for cell in re.findall(r"<t[dh](?: [^>]*)?>(.*?)</t[dh]>", page)]
     assert len(cells) == 4 * 8
     assert {"x", "<b>&", "'<i>'", "different: 0 | 1", "missing on 1", "cuda:0-1"} <= set(cells)
     assert "<b>" not in page
-    assert "style" not in page
-    assert page.count('<th scope="row">') == 3
-    assert all(cell in TEXT for cell in cells)
+    assert page.count(' style="text-align: left"') == page.count(" style=") == len(cells)
+    assert page.count(' scope="row">') == 3
+    assert all(line in TEXT for cell in cells for line in cell.split("<br>"))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_a_cell_stays_small_whatever_the_ranks_have() -> None:
     many = Variable("x", {rank: seen(f"{rank} " + "y" * 99) for rank in range(64)})
     lines = table_text([many]).splitlines()
     assert max(map(len, lines)) < 200
-    assert len(lines) == 2 + 16 + 1
+    assert len(lines) == 2 + 16 * 3 + 1
     assert lines[-1].strip() == "… and 48 more ranks"
 
 
@@ -142,6 +143,60 @@ def test_no_rank_is_left_out_where_all_fit(size: int) -> None:
     assert max(map(len, lines)) < 100
     assert [line[: len("name")] for line in lines[1:3]] == ["name", "a   "]
     assert "<br>[1] rank 1: y" in table_html(rows)
+
+
+def test_a_long_text_is_wrapped_at_words() -> None:
+    said = "Linear(in_features=4, out_features=4, bias=True) and more of the same"
+    rows = [Variable("a", {0: seen(said), 1: seen(said)}), Variable("b", {0: seen(said), 1: seen("short")})]
+    shown = table_text(rows)
+    start = shown.splitlines()[1].index("value")
+    assert [line[start:] for line in shown.splitlines()[2:]] == [
+        "Linear(in_features=4, out_features=4,",
+        "bias=True) and more of the same",
+        "[0] Linear(in_features=4,",
+        "    out_features=4, bias=True) and more",
+        "    of the same",
+        "[1] short",
+    ]
+
+
+def part(of: str, own: str, layout: str = "rows") -> Seen:
+    return seen(own, digest=layout.encode(), part=of, own=own.encode())
+
+
+@pytest.mark.parametrize(
+    ("values", "verdict", "words", "others"),
+    [
+        ("0a 1b 2c", "sharded", "sharded", ""),
+        ("0a 1b 0a 1b", "sharded", "sharded; replicas equal", ""),
+        ("0a 1b 0a 1c", "different", "sharded; different: 0-2 | 3", "3:1"),
+        ("0a 1b 0c 1d", "different", "sharded; different: 0-1 | 2 | 3", "2:0 3:1"),
+        ("0a 0b 0b", "different", "sharded; different: 0 | 1-2", "1:0"),
+        ("0a 1b 1cX", "different", "sharded; different: 0-1 | 2", "2:1"),
+        ("0a 1b 2cX", "different", "sharded; different: 0-1 | 2", "2:0"),
+    ],
+)
+def test_of_a_sharded_value_layouts_and_replicas_are_compared(
+    values: str, verdict: str, words: str, others: str
+) -> None:
+    """Each word is a rank's: its part, what that holds, and its layout."""
+    found = Variable("w", {rank: part(*one) for rank, one in enumerate(values.split())})
+    assert (found.verdict, presence(found)) == (verdict, words)
+    apart = [group[0] for group in found.groups[1:]]
+    assert " ".join(f"{rank}:{found.counterpart(rank)}" for rank in apart) == others
+    if verdict == "sharded":
+        assert table_text([found]).splitlines()[0].endswith("; sharded: w")
+
+
+def test_what_is_imported_is_left_out_unless_it_is_asked_for() -> None:
+    numpy = Variable("np", {0: Seen("module", value="numpy", digest=b"1", imported=True)})
+    mixed = Variable("f", {0: Seen("function", digest=b"2", imported=True), 1: seen()})
+    shown = table_text([numpy, mixed], imports=False).splitlines()
+    assert shown[0] == "1 variable on ranks 0-1; different: f; 1 import left out (--imports)"
+    assert "numpy" not in "".join(shown)
+    assert "numpy" not in table_html([numpy, mixed], imports=False)
+    assert "numpy" in table_text([numpy, mixed])
+    assert table_text([numpy], imports=False) == "the ranks have no variables yet; 1 import left out (--imports)"
 
 
 def test_absence_names_the_ranks_once() -> None:

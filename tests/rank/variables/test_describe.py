@@ -107,6 +107,13 @@ def test_the_answer_is_plain() -> None:
     assert not any(word in text for word in (b"torch\x94", b"numpy", b"tests."))
 
 
+def test_modules_and_what_one_has_under_this_name_are_imports() -> None:
+    own = type("Own", (), {"__module__": "__main__"})
+    scope = {"np": np, "greet": greet, "loss": greet, "Any": Odd, "Odd": Odd, "Own": own, "relu": torch.relu, "x": 1}
+    found = survey(scope, {}, [], hashes=True)
+    assert [name for name, said in found.items() if said.get("imported")] == ["Odd", "greet", "np", "relu"]
+
+
 def test_users_are_those_of_whos() -> None:
     shell = {"In": [], "exit": 1, "shadowed": 1}
     scope = {**shell, "x": 1, "_private": 1, "__builtins__": {}, "f": greet, "np": np, "shadowed": 2}

@@ -21,7 +21,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.rank.variables.digest import digest
+from nbcomm.rank.variables.digest import digest, shared
 from nbcomm.rank.variables.structure import BLOCK, IncomparableError, blocks, bytes_of
 
 
@@ -204,3 +204,63 @@ def test_the_bytes_of_a_large_tensor_are_not_copied() -> None:
     for place in blocks(tuple(tensor.shape), 4):
         block = tensor[place]
         assert bytes_of(block).ctypes.data == block.data_ptr()
+
+
+class Placement:
+    def __init__(self, dim: int | None) -> None:
+        self._dim = dim
+
+    def __str__(self) -> str:
+        return "R" if self._dim is None else f"S({self._dim})"
+
+    def is_replicate(self) -> bool:
+        return self._dim is None
+
+
+class Mesh:
+    def __init__(self, shape: tuple[int, ...], at: tuple[int, ...]) -> None:
+        self.shape, self._at = shape, at
+
+    def get_coordinate(self) -> list[int]:
+        return list(self._at)
+
+
+class Sharded(torch.Tensor):
+    """As a DTensor shows itself."""
+
+    device_mesh: Mesh
+    placements: tuple[Placement, ...]
+    own: torch.Tensor
+
+    def to_local(self) -> torch.Tensor:
+        return self.own
+
+
+Sharded.__tensor_flatten__ = Sharded.to_local  # type: ignore[attr-defined]  # it wraps its own part
+Sharded.device_mesh = Sharded.placements = None  # type: ignore[assignment]  # DTensor's class has them
+
+
+def sharded(own: list[float], at: tuple[int, ...], dims: tuple[int | None, ...] = (None, 0)) -> torch.Tensor:
+    made = torch.zeros(4).as_subclass(Sharded)
+    made.device_mesh, made.placements, made.own = Mesh((2, 2), at), tuple(map(Placement, dims)), torch.tensor(own)
+    return made
+
+
+@pytest.mark.parametrize("holds", [lambda it: it, lambda it: {"w": it, "n": 1}, lambda it: [torch.ones(1), it]])
+def test_a_part_of_a_sharded_value_is_compared_with_its_replicas_only(holds: Callable[[Any], Any]) -> None:
+    one, other, replica = (shared(holds(sharded([a, 2.0], at))) for a, at in ((1, (0, 0)), (3, (0, 1)), (1, (1, 0))))
+    assert one["digest"] == other["digest"] == replica["digest"]
+    assert one["part"] == replica["part"] != other["part"]
+    assert one["own"] == replica["own"] != other["own"]
+    strayed = shared(holds(sharded([1.5, 2.0], (1, 0))))
+    assert (strayed["digest"], strayed["part"]) == (one["digest"], one["part"])
+    assert strayed["own"] != one["own"]
+
+
+def test_another_layout_is_another_value_and_without_a_shard_all_counts() -> None:
+    rows, columns = shared(sharded([1.0], (0, 0))), shared(sharded([1.0], (0, 0), (None, 1)))
+    assert rows["digest"] != columns["digest"]
+    assert list(shared(sharded([1.0], (0, 0), (None, None)))) == ["digest"]
+    assert shared(sharded([1.0], (0, 0), (None, None))) == shared(sharded([1.0], (1, 1), (None, None)))
+    assert shared(sharded([1.0], (0, 0), (None, None))) != shared(sharded([2.0], (1, 1), (None, None)))
+    assert shared([1, "a"]) == {"digest": digest([1, "a"])}
