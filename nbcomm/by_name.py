@@ -130,13 +130,11 @@ def _fill(kind: type, how: tuple[Callable[[type, Any], Any], Any]) -> None:
 def _definition(kind: type, args: tuple[Any, ...]) -> str:
     """Return a hash that is equal where a class is typed in the same words; else cloudpickle's number."""
     with suppress(Exception):  # what a user's own object says of itself
-        said = [(name, member, _code(member)) for name, member in sorted(vars(kind).items()) if name not in _UNORDERED]
+        members = {**vars(kind), "__static_attributes__": None}  # Python lists these in no order
+        said = [(name, member, _code(member)) for name, member in sorted(members.items())]
         text = _ADDRESS.sub("", repr((args[:-2], said)))
         return hashlib.blake2b(text.encode(errors="replace"), digest_size=16).hexdigest()
     return str(args[-2])
-
-
-_UNORDERED = ("__static_attributes__",)
 
 
 def _code(member: Any) -> Any:

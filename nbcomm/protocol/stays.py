@@ -143,8 +143,6 @@ def _inside(step: _Step) -> Iterator[_Step]:
             yield from (_Step(path, value.__self__, shown), _Step(path, value.__func__))
         case functools.partial():
             yield from (_Step(f"{path}.{name}", getattr(value, name)) for name in ("func", "args", "keywords"))
-        case property() | classmethod() | staticmethod():
-            yield _Step(path, getattr(value, "__func__", getattr(value, "fget", None)))
         case type() | types.ModuleType():  # others travel by their names
             if isinstance(value, type) and value.__module__ == "__main__":
                 yield from (_Step(f"{path}.{name}", one) for name, one in vars(value).items() if name[:2] != "__")

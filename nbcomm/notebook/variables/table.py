@@ -151,7 +151,9 @@ def merge(answers: Mapping[int, Mapping[str, Mapping[str, Any]]], names: Sequenc
 def table_text(variables: Sequence[Variable], *, imports: bool = True) -> str:
     """Return the table as text, with or without what is imported."""
     rows = _rows(variables, imports=imports)
-    return "\n".join([*_sentences(variables, rows), *(aligned(_table(rows[:_ROWS])) if rows else [])])
+    head, cells = _table(rows[:_ROWS])
+    wrapped = [[*row[:2], *map(_wrapped, row[2:])] for row in cells]
+    return "\n".join([*_sentences(variables, rows), *(aligned((head, wrapped)) if rows else [])])
 
 
 def table_html(variables: Sequence[Variable], *, imports: bool = True) -> str:
@@ -273,14 +275,18 @@ def _each(variable: Variable, look: Callable[[Seen], str]) -> str:
     for rank, one in variable.seen.items():
         texts.setdefault(look(one), []).append(rank)
     if len(texts) == 1:
-        return _wrapped(next(iter(texts)))
-    shown = [_wrapped(f"[{fold(ranks)}] {text or '–'}") for text, ranks in texts.items()][:_TALL]
+        return next(iter(texts))
+    shown = [f"[{fold(ranks)}] {text or '–'}" for text, ranks in texts.items()][:_TALL]
     more = sum(map(len, [*texts.values()][_TALL:]))
     return "\n".join([*shown, *([f"… and {more} more ranks"] if more else [])])
 
 
-def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _WIDE, subsequent_indent="    " if text[:1] == "[" else "", break_on_hyphens=False)
+def _wrapped(cell: str) -> str:
+    """Wrap a cell's lines at words, as a page does by itself."""
+    return "\n".join(
+        textwrap.fill(line, _WIDE, subsequent_indent="    " * (line[:1] == "["), break_on_hyphens=False)
+        for line in cell.split("\n")
+    )
 
 
 def _cut(text: str) -> str:
