@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import nbcomm
-from nbcomm.charts.bars import Bars
+from nbcomm.charts.bars import Bars, Schedule, Stretch
 from nbcomm.charts.chart import Chart
 from nbcomm.charts.from_record import SPENT
 from nbcomm.charts.grid import Box, Grid
-from nbcomm.charts.schedule import Schedule, Stretch
 from nbcomm.charts.shards import Part, Shards, Whole
 from nbcomm.charts.ticks import even_bytes
 from nbcomm.durations import short
@@ -81,13 +80,13 @@ def charts() -> dict[str, str]:
     quarter = tuple(Part((8 * rank, 0), (8, 8), (rank,)) for rank in range(4))
     mesh = tuple(Part((0, 16 * column), (8, 16), (column, column + 2)) for column in range(2))
     drawn: dict[str, Chart] = {
-        "bench": Bench("all_reduce", 4, times, 0.0067, complete=True).curve(),
-        "step": Bars("Where the time went", SPENT, seconds, notes, unit=short),
+        "bench": Bench("all_reduce", 4, times, 0.0067, complete=True),
+        "step": Bars("Where the time went", SPENT, seconds, short, notes=notes),
         "pipeline": Schedule(
             "The pipeline's schedule",
             ["forward", "backward"],
             works,
-            ["Idle 43% of the time; (p − 1) / (m + p − 1) is 43% for 4 stages and 4 micro-batches."],
+            notes=["Idle 43% of the time; (p − 1) / (m + p − 1) is 43% for 4 stages and 4 micro-batches."],
         ),
         "bytes": Grid("Bytes from rank to rank, 273 KiB in all", ("to rank", "from rank"), [*"0123"], went),
         "memory": Bars(
@@ -102,7 +101,7 @@ def charts() -> dict[str, str]:
             ("sample", "epoch"),
             [*map(str, range(10))],
             epochs,
-            [
+            notes=[
                 "In each box are the ranks that get the sample.",
                 "Epoch 0: twice or more: 0-1.",
                 "Epoch 1: twice or more: 1,4.",

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from ..durations import short
-from ..pictures.elements import COLOURS, LINE, QUIET, SANS, Elements
+from ..pictures.elements import COLOURS, LINE, PAD, QUIET, SANS, Elements, wide_of
 from ..short_repr import amount
-from .chart import PAD, TOP, Chart, legend, wide_of
+from .chart import TOP, Chart
 from .ticks import powers
 
 _WIDE, _TALL = 640, 280
@@ -16,54 +17,39 @@ _ROOM = 60
 """Pixels that a label needs beside its point."""
 
 
+@dataclass(eq=False, repr=False)
 class Curve(Chart):
-    """Points, and lines through them.
+    """Points, and a line through them.
 
     Attributes:
-        points: for each series, its sizes in bytes with their times in seconds.
-        lines: for each line's name, the same.
-        labels: what is written above the points of a size.
+        points: sizes in bytes with their times in seconds.
+        names: what the points are, and the line.
+        law: returns the seconds of a size: the line.
+        labels: what is written above each point.
     """
 
-    def __init__(
-        self,
-        title: str,
-        points: Mapping[str, Sequence[tuple[float, float]]],
-        lines: Mapping[str, Sequence[tuple[float, float]]],
-        notes: Sequence[str] = (),
-        *,
-        labels: Mapping[int, str] | None = None,
-    ) -> None:
-        super().__init__(title, notes)
-        self.points = {name: list(each) for name, each in points.items()}
-        self.lines = {name: list(each) for name, each in lines.items()}
-        self.labels = {float(size): text for size, text in (labels or {}).items()}
+    points: Sequence[tuple[float, float]]
+    names: tuple[str, str]
+    law: Callable[[float], float]
+    labels: Sequence[str]
 
     def rows(self) -> list[str]:
-        """Write each series as a line for each size."""
-        several = len(self.points) > 1
-        return [
-            f"{name + ', ' if several else ''}{amount(round(size))}: {short(seconds)}"
-            for name, each in self.points.items()
-            for size, seconds in each
-        ]
+        """Write a line for each size."""
+        return [f"{amount(round(size))}: {short(seconds)}" for size, seconds in self.points]
 
     def body(self, parts: Elements) -> tuple[float, float]:
-        """Draw the legend, both axes, the lines and the points."""
-        names = [*self.points, *self.lines]
-        fills = {name: COLOURS[number % len(COLOURS)] for number, name in enumerate(names)}
-        end = legend(parts, PAD, TOP + 4, fills)
-        every = [point for each in [*self.points.values(), *self.lines.values()] for point in each]
-        sizes, times = [size for size, _ in every], [time for _, time in every]
+        """Draw the legend, both axes, the line and the points."""
+        end = parts.legend(PAD, TOP + 4, dict(zip(self.names, COLOURS, strict=False)))
+        sizes = [size for size, _ in self.points]
+        steps = [sizes[0] * (sizes[-1] / sizes[0]) ** (step / 40) for step in range(41)]
+        line = [(size, self.law(size)) for size in steps]
+        times = [seconds for _, seconds in [*self.points, *line]]
         across, up = powers(min(sizes), max(sizes), 4), powers(min(times), max(times), 10)
         labels = [short(at) for at in up]
         left, top = PAD + wide_of(labels) + 10, TOP + 24
 
         def place(size: float, seconds: float) -> tuple[float, float]:
-            return (
-                left + _part(size, across) * _WIDE,
-                top + (1 - _part(seconds, up)) * _TALL,
-            )
+            return left + _part(size, across) * _WIDE, top + (1 - _part(seconds, up)) * _TALL
 
         for at, text in zip(up, labels, strict=True):
             _, y = place(across[0], at)
@@ -73,19 +59,14 @@ class Curve(Chart):
             x, _ = place(at, up[0])
             parts.line(f"M{x:.1f} {top}v{_TALL}", LINE, 1)
             parts.write(x, top + _TALL + 20, amount(round(at)), fill=QUIET, anchor="middle", font=SANS)
-        for name, each in self.lines.items():
-            way = "L".join(f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in each))
-            parts.line(f"M{way}", fills[name], 2.5)
-        for name, each in self.points.items():
-            for point in each:
-                x, y = place(*point)
-                parts.rect(x - 4, y - 4, 8, 8, fills[name], rx=4)
-                if point[0] in self.labels:
-                    # A line rises to the right, so there is room on the left of a point, and for the first one below.
-                    first = x - left < _ROOM
-                    across_by, down_by, anchor = (0, 22, "start") if first else (-4, -10, "end")
-                    text = self.labels[point[0]]
-                    parts.write(x + across_by, y + down_by, text, fill=QUIET, anchor=anchor, font=SANS)
+        way = "L".join(f"{x:.1f} {y:.1f}" for x, y in (place(*point) for point in line))
+        parts.line(f"M{way}", COLOURS[1], 2.5)
+        for point, text in zip(self.points, self.labels, strict=True):
+            x, y = place(*point)
+            parts.rect(x - 4, y - 4, 8, 8, COLOURS[0], rx=4)
+            # The line rises to the right, so there is room on the left of a point, and for the first one below.
+            right, down, anchor = (0, 22, "start") if x - left < _ROOM else (-4, -10, "end")
+            parts.write(x + right, y + down, text, fill=QUIET, anchor=anchor, font=SANS)
         return max(end, left + _WIDE + 30), top + _TALL + 28
 
 

@@ -12,10 +12,9 @@ from ..durations import short
 from ..protocol import CallRecord, Done
 from ..rank_spec import named
 from ..short_repr import amount
-from .bars import Bars
+from .bars import Bars, Schedule, Stretch
 from .chart import Chart
 from .grid import Box, Grid
-from .schedule import Schedule, Stretch
 
 SPENT = ("own work", "own work, while data moves", "waiting for data", "waiting for other ranks")
 """The parts of a rank's time, as `overlap.Spent` has them."""
@@ -39,7 +38,7 @@ def chart(kind: str, answers: Mapping[int, Done]) -> Chart | str:
     drawn = KINDS[kind](steps, windows)
     cut = [rank for rank, done in told.items() if done.dropped]
     if cut and isinstance(drawn, Chart):
-        drawn.notes.append(f"The first calls of {named(cut)} are not kept, and not counted.")
+        drawn.notes = [*drawn.notes, f"The first calls of {named(cut)} are not kept, and not counted."]
     return drawn
 
 
@@ -53,8 +52,8 @@ def _step(steps: _Steps, windows: _Windows) -> Chart | str:
         "Where the time went",
         SPENT,
         {f"rank {rank}": [each.work, each.hidden, each.exposed, each.waiting] for rank, each in parts.items()},
-        [hidden, line.sentence],
         unit=short,
+        notes=[hidden, line.sentence],
     )
 
 
@@ -72,7 +71,9 @@ def _pipeline(steps: _Steps, windows: _Windows) -> Chart | str:
     back = any(each.kind != schedule.FORWARD for own in works.values() for each in own)
     due = schedule.expected(len(works), micro)
     law = f"; (p − 1) / (m + p − 1) is {due:.0%} for {len(works)} stages and {micro} micro-batches" * back
-    return Schedule("The pipeline's schedule", kinds, stretches, [f"Idle {schedule.idle(works):.0%} of the time{law}."])
+    return Schedule(
+        "The pipeline's schedule", kinds, stretches, notes=[f"Idle {schedule.idle(works):.0%} of the time{law}."]
+    )
 
 
 def _bytes(steps: _Steps, _windows: _Windows) -> Chart | str:
@@ -91,7 +92,9 @@ def _bytes(steps: _Steps, _windows: _Windows) -> Chart | str:
     }
     whole = amount(sum(found.values()))
     note = "What a rank gives each other one, whatever ways it takes; a reduction counts as its two halves."
-    return Grid(f"Bytes from rank to rank, {whole} in all", ("to rank", "from rank"), [*map(str, ranks)], boxes, [note])
+    return Grid(
+        f"Bytes from rank to rank, {whole} in all", ("to rank", "from rank"), [*map(str, ranks)], boxes, notes=[note]
+    )
 
 
 KINDS: dict[str, Callable[[_Steps, _Windows], Chart | str]] = {"step": _step, "pipeline": _pipeline, "bytes": _bytes}

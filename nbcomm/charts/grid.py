@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ..pictures.elements import CHAR, PLATE, QUIET, SANS, Elements, colour
-from .chart import PAD, TOP, Chart, owned, wide_of
+from ..pictures.elements import CHAR, PAD, PLATE, QUIET, SANS, Elements, colour, wide_of
+from .chart import TOP, Chart
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Box:
     share: float | None = None
 
 
+@dataclass(eq=False, repr=False)
 class Grid(Chart):
     """A grid of boxes.
 
@@ -33,16 +34,9 @@ class Grid(Chart):
         boxes: for each row's name, its boxes.
     """
 
-    def __init__(
-        self,
-        title: str,
-        heads: tuple[str, str],
-        columns: Sequence[str],
-        boxes: dict[str, list[Box]],
-        notes: Sequence[str] = (),
-    ) -> None:
-        super().__init__(title, notes)
-        self.heads, self.columns, self.boxes = heads, list(columns), boxes
+    heads: tuple[str, str]
+    columns: Sequence[str]
+    boxes: Mapping[str, Sequence[Box]]
 
     def rows(self) -> list[str]:
         """Write each row as a line."""
@@ -67,7 +61,7 @@ class Grid(Chart):
             for number, box in enumerate(boxes):
                 x = left + number * side + 1
                 if box.share is None:
-                    owned(parts, (x, y + 1), (side - 2, tall - 2), box.owners, box.text or "–")
+                    parts.owned(x, y + 1, side - 2, tall - 2, box.owners, text=box.text or "–")
                     continue
                 parts.rect(x, y + 1, side - 2, tall - 2, PLATE, rx=3, stroke=QUIET)
                 parts.write(x + side / 2 - 1, y + 19, box.text, anchor="middle")

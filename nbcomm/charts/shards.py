@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from ..pictures.elements import CHAR, QUIET, SANS, Elements
+from ..pictures.elements import CHAR, PAD, QUIET, SANS, Elements, wide_of
 from ..rank_spec import fold
-from .chart import PAD, TOP, Chart, owned, wide_of
+from .chart import TOP, Chart
 
 _WIDE, _TALL = 300.0, 150.0
 """The most pixels of a tensor."""
@@ -47,6 +47,7 @@ class Whole:
     how: str = ""
 
 
+@dataclass(eq=False, repr=False)
 class Shards(Chart):
     """Each tensor as a rectangle, whose parts have the colours of the ranks that hold them.
 
@@ -54,9 +55,7 @@ class Shards(Chart):
         tensors: the tensors.
     """
 
-    def __init__(self, title: str, tensors: Sequence[Whole], notes: Sequence[str] = ()) -> None:
-        super().__init__(title, notes)
-        self.tensors = list(tensors)
+    tensors: Sequence[Whole]
 
     def rows(self) -> list[str]:
         """Write each part as a line."""
@@ -87,7 +86,7 @@ class Shards(Chart):
             for part in each.parts:
                 x, top = PAD + part.start[1] / columns * wide, y + 12 + part.start[0] / rows * tall
                 size = part.size[1] / columns * wide - 1, part.size[0] / rows * tall - 1
-                owned(parts, (x, top), size, part.ranks, fold(part.ranks))
+                parts.owned(x, top, *size, part.ranks, text=fold(part.ranks))
             right = max(right, PAD + wide)
             y += 12 + tall + 26
         return right, y - 14

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..short_repr import fitted
-from .elements import CHAR, LINE, PLATE, QUIET, Elements, colour, on
+from .elements import CHAR, PLATE, QUIET, Elements, on
 from .plan import Cell, Plan
 
 BAND = 20
@@ -50,7 +50,7 @@ class Canvas(Elements):
             self.write(x + 4, middle + 5, nothing, fill=QUIET)
         for cell in cells:
             wide = self.cell_wide(cell)
-            self._frame(x, y, wide, cell.sources)
+            self.owned(x, y, wide, self.tall, cell.sources, rx=5)
             plate = wide - BAND - 3
             self.rect(x + BAND, y + 3, plate, self.tall - 6, PLATE, rx=3)
             self.write(x + BAND + plate / 2, middle + 5, self.shown(cell), anchor="middle")
@@ -58,12 +58,3 @@ class Canvas(Elements):
                 rank = cell.sources[0]
                 self.write(x + BAND / 2, middle + 5, str(rank), fill=on(rank), anchor="middle")
             x += wide + 4
-
-    def _frame(self, x: float, y: float, wide: float, sources: Sequence[int]) -> None:
-        """Add the frame of a cell, in the colours of the ranks whose data is in it: a stripe for each if several."""
-        if len(sources) <= 1:
-            self.rect(x, y, wide, self.tall, colour(sources[0]) if sources else LINE, rx=5)
-            return
-        each = self.tall / len(sources)
-        for i, rank in enumerate(sources):
-            self.rect(x, y + i * each, wide, each + 0.3, colour(rank))

@@ -6,6 +6,7 @@ Elements have attributes only, and each colour has one use, so that a style shee
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from html import escape
 
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#999999")
@@ -30,6 +31,9 @@ CHAR = 8.5
 WORDS = 7.4
 """Pixels of the width of such a character in a sentence."""
 
+LEAST, PAD, _LINE = 420, 16, 20
+"""The least width of a picture, its margin, and the height of a line of words, in pixels."""
+
 _STYLE = (
     "<style>@media (prefers-color-scheme: dark) {"
     + "".join(f'[fill="{light}"]{{fill:{dark}}}[stroke="{light}"]{{stroke:{dark}}}' for light, dark in DARK.items())
@@ -49,6 +53,57 @@ class Elements:
 
     def __init__(self) -> None:
         self.parts: list[str] = []
+
+    def page(  # noqa: PLR0913 - what a picture has
+        self, wide: float, bottom: float, title: str, words: str, notes: Sequence[str], *, law: str = "", themed: bool
+    ) -> str:
+        """Return the picture of these parts: with its title above them, and its law and notes below ``bottom``."""
+        parts, lines = Elements(), [*filter(None, [law]), *notes]
+        parts.open(wide, bottom + 18 + _LINE * len(lines), title, words, themed=themed)
+        parts.write(PAD, 30, title, size=18, weight="600", font=SANS)
+        parts.parts += self.parts
+        for number, line in enumerate(lines):
+            ink = INK if line is law else QUIET
+            parts.write(PAD, bottom + 22 + _LINE * number, line, fill=ink, font=SANS)
+        return "".join([*parts.parts, "</svg>"])
+
+    def owned(  # noqa: PLR0913 - what a box has
+        self, x: float, y: float, wide: float, tall: float, owners: Sequence[int], *, text: str = "", rx: float = 3
+    ) -> None:
+        """Add a box in the colour of its owner, or with a stripe for each rank if several own it; and a text in it."""
+        if len(owners) <= 1:
+            self.rect(x, y, wide, tall, colour(owners[0]) if owners else LINE, rx=rx)
+            ink = on(owners[0]) if owners else INK
+            self.write(x + wide / 2, y + tall / 2 + 5, text, fill=ink, anchor="middle")
+            return
+        each = tall / len(owners)
+        for number, rank in enumerate(owners):
+            self.rect(x, y + number * each, wide, each + 0.2, colour(rank))
+        self.plated(x + wide / 2, y + tall / 2, text)
+
+    def plated(self, x: float, y: float, text: str, font: str = MONO) -> None:
+        """Add a text around a point, on a plate that parts it from what is below."""
+        if not text:
+            return
+        wide = len(text) * (CHAR if font == MONO else WORDS) + 6
+        self.rect(x - wide / 2, y - 10, wide, 20, PLATE, rx=3)
+        self.write(x, y + 5, text, anchor="middle", font=font)
+
+    def legend(self, x: float, y: float, colours: Mapping[str, str]) -> float:
+        """Name colours in a line, each beside a box of it; return where the line ends."""
+        for name, fill in colours.items():
+            self.rect(x, y - 11, 14, 14, fill, rx=3)
+            self.write(x + 20, y + 1, name, fill=QUIET, font=SANS)
+            x += 20 + wide_of([name]) + 18
+        return x
+
+    def axis(self, x: float, wide: float, y: float, ticks: Sequence[tuple[float, str]]) -> None:
+        """Draw a horizontal axis; a tick has its place, from 0 to 1, and its text."""
+        self.line(f"M{x:.1f} {y:.1f}H{x + wide:.1f}", QUIET, 1)
+        for part, text in ticks:
+            at = x + part * wide
+            self.line(f"M{at:.1f} {y:.1f}v5", QUIET, 1)
+            self.write(at, y + 20, text, fill=QUIET, anchor="middle", font=SANS)
 
     def open(self, wide: float, tall: float, title: str, words: str, *, themed: bool) -> None:
         """Add the beginning of an ``<svg>`` element, with its ground, a title, and a description in words."""
@@ -81,7 +136,9 @@ class Elements:
         weight: str = "400",
         font: str = MONO,
     ) -> None:
-        """Add a text."""
+        """Add a text, if there is one."""
+        if not text:
+            return
         self.add(
             f'<text x="{x:.1f}" y="{y:.1f}" font-family="{font}" font-size="{size}" font-weight="{weight}" '
             f'text-anchor="{anchor}" fill="{fill}">{xml(text)}</text>'
@@ -90,6 +147,16 @@ class Elements:
     def add(self, part: str) -> None:
         """Add an element."""
         self.parts.append(part)
+
+
+def wide_of(texts: Sequence[str], least: float = 0.0) -> float:
+    """Return the pixels that the longest of some texts needs."""
+    return max([least, *(len(text) * WORDS for text in texts)])
+
+
+def page_wide(body: float, title: str, lines: Sequence[str]) -> float:
+    """Return the pixels of a picture's width, with room for its body, its title, and the lines below."""
+    return max(LEAST, body, wide_of(lines, len(title) * WORDS * 18 / TEXT) + 2 * PAD)
 
 
 def xml(text: str) -> str:

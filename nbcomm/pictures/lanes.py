@@ -5,8 +5,8 @@ from __future__ import annotations
 from itertools import accumulate
 
 from .canvas import Canvas
-from .elements import CHAR, GROUND, HUB, INK, QUIET, SANS, colour
-from .layout import HEADS, LABEL, MOST_LANES, PAD, TOP, Layout
+from .elements import CHAR, GROUND, HUB, INK, PAD, QUIET, SANS, colour
+from .layout import HEADS, LABEL, MOST_LANES, TOP, Layout
 from .plan import Flow
 
 _APART = 6.0

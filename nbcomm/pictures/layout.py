@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .canvas import Canvas
 
-TOP, LABEL, PAD = 72, 70, 16
+TOP, LABEL = 72, 70
 HEADS = TOP - 12
 WIDEST = 1050
 """The preferred largest width in pixels: a notebook shows about 800, and shrinks a wider picture."""

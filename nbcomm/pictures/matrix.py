@@ -9,8 +9,8 @@ from __future__ import annotations
 from itertools import groupby
 
 from .canvas import Canvas
-from .elements import CHAR, LINE, QUIET, SANS, colour, on
-from .layout import HEADS, LABEL, PAD, TOP, Layout
+from .elements import CHAR, LINE, PAD, QUIET, SANS, colour, on
+from .layout import HEADS, LABEL, TOP, Layout
 from .plan import Cell, Flow, Plan
 
 _ROOM = 640

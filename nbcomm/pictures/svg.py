@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from .canvas import Canvas
 from .description import describe
-from .elements import LINE, QUIET, SANS, WORDS
+from .elements import LINE, PAD, SANS, page_wide
 from .lanes import Barrier, LaneLayout
-from .layout import MOST_CURVES, MOST_LANES, MOST_LINES, PAD, WIDEST, Layout
+from .layout import MOST_CURVES, MOST_LANES, MOST_LINES, WIDEST, Layout
 from .matrix import Matrix
 from .plan import Plan
 
@@ -21,9 +21,6 @@ _LONGEST, _SHORTEST = 26, 5
 
 _TALL = 30
 """Pixels of a cell's height in lanes."""
-
-_LINE = 20
-"""Pixels from one line of words to the next."""
 
 
 def draw(plan: Plan, *, themed: bool = False) -> str:
@@ -38,22 +35,14 @@ def draw(plan: Plan, *, themed: bool = False) -> str:
         An ``<svg>`` element with a title and a description in words.
     """
     layout = _layout(plan)
-    canvas, foot = layout.canvas, layout.bottom + 14
-    words = max(len(line) for line in (plan.title, plan.law, *plan.notes)) * WORDS
-    wide, tall = max(layout.wide, words + 2 * PAD, 420), foot + 12 + _LINE * (1 + len(plan.notes))
-    canvas.open(wide, tall, plan.title, describe(plan), themed=themed)
-    canvas.write(PAD, 30, plan.title, size=18, weight="600", font=SANS)
+    canvas, wide = layout.canvas, page_wide(layout.wide, plan.title, [plan.law, *plan.notes])
     for place, rank in enumerate(plan.ranks):
         canvas.write(PAD, layout.middle(place) + 5, f"rank {rank}", font=SANS)
         if place and layout.ruled:
             y = layout.middle(place) - layout.step / 2
             canvas.line(f"M{PAD} {y:.1f}H{wide - PAD:.1f}", LINE, 0.6)
     layout.draw(wide)
-    canvas.write(PAD, foot + 12, plan.law, font=SANS)
-    for i, note in enumerate(plan.notes):
-        canvas.write(PAD, foot + 12 + _LINE * (i + 1), note, fill=QUIET, font=SANS)
-    canvas.add("</svg>")
-    return "".join(canvas.parts)
+    return canvas.page(wide, layout.bottom + 4, plan.title, describe(plan), plan.notes, law=plan.law, themed=themed)
 
 
 def _layout(plan: Plan) -> Layout:

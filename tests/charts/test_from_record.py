@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from nbcomm.charts.bars import Bars
+from nbcomm.charts.bars import Bars, Schedule
 from nbcomm.charts.from_record import KINDS, chart
 from nbcomm.charts.grid import Grid
-from nbcomm.charts.schedule import Schedule
 from nbcomm.notebook.output.cell_options import CHARTS
 from nbcomm.protocol import CallRecord, Done
 

@@ -13,7 +13,6 @@ from ...charts.curve import Curve
 from ...charts.grid import Box, Grid
 from ...durations import short
 from ...errors import SpecError
-from ...pictures.picture import Shown
 from ...short_repr import amount
 from ..execution.named_calls import World
 from .world import on_ranks
@@ -42,7 +41,7 @@ _MESSAGES = (1 << 10, 1 << 20)
 """The two sizes of messages: the small one tells what a message costs, and the large one how fast data moves."""
 
 
-class Bench(Shown):
+class Bench(Curve):
     """What was measured of a collective. A notebook shows it as a picture; ``print`` writes it as a table.
 
     Attributes:
@@ -58,6 +57,9 @@ class Bench(Shown):
         self.op, self.ranks, self.copy, self.complete = op, ranks, copy, complete
         self.times = list(times)
         self.cost: Cost = fit(self.times)
+        labels = [rate(bus * 1e9) for _, bus in self.bandwidths()]
+        names = "measured, with the bus bandwidth", "α + β · bytes"
+        super().__init__(f"{op} on {ranks} ranks", times, names, self.cost.seconds, labels, notes=self._said())
 
     def bandwidths(self) -> list[tuple[float, float]]:
         """Return the algorithm and the bus bandwidth of each size in GB/s, by the definitions of nccl-tests."""
@@ -70,7 +72,7 @@ class Bench(Shown):
             lines.append(f"{amount(size):>10} {short(seconds):>10} {rate(algorithm * 1e9):>12} {rate(bus * 1e9):>12}")
         return lines
 
-    def notes(self) -> list[str]:
+    def _said(self) -> list[str]:
         """Say what it means."""
         cost, notes = self.cost, []
         speed = rate(1 / cost.beta) if cost.beta else "any speed"
@@ -90,22 +92,6 @@ class Bench(Shown):
         if not self.complete:
             notes.append("It was interrupted: larger sizes are not measured.")
         return notes
-
-    def curve(self) -> Curve:
-        """Return the chart of the times."""
-        sizes = [size for size, _ in self.times]
-        steps = [sizes[0] * (sizes[-1] / sizes[0]) ** (step / 40) for step in range(41)]
-        line = [(size, self.cost.seconds(size)) for size in steps]
-        points = {"measured, with the bus bandwidth": self.times}
-        title = f"{self.op} on {self.ranks} ranks"
-        labels = {size: rate(bus * 1e9) for (size, _), (_, bus) in zip(self.times, self.bandwidths(), strict=True)}
-        return Curve(title, points, {"α + β · bytes": line}, self.notes(), labels=labels)
-
-    def _words(self) -> str:
-        return "\n".join([f"{self.op} on {self.ranks} ranks:", *self.rows(), *self.notes()])
-
-    def _drawn(self, *, themed: bool) -> str:
-        return self.curve()._drawn(themed=themed)  # noqa: SLF001 - its own picture
 
 
 def bench(world: World, op: str = "all_reduce", most: int = 16 << 20) -> Bench:

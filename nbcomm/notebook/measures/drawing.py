@@ -72,7 +72,9 @@ def _samples(world: World, names: Sequence[str], epochs: int) -> Chart:
         notes.append(f"Of {last + 1} samples the first {columns} are drawn.")
     if any(len(epoch) >= _READ for own in told.values() for epoch in own):
         notes.append(f"Of each rank's samples only the first {_READ:,} were read.")
-    return Grid(f"Who gets which sample of {names[0]}", ("sample", "epoch"), [*map(str, range(columns))], boxes, notes)
+    return Grid(
+        f"Who gets which sample of {names[0]}", ("sample", "epoch"), [*map(str, range(columns))], boxes, notes=notes
+    )
 
 
 def _twice(boxes: dict[str, list[Box]]) -> bool:
@@ -101,7 +103,7 @@ def _shards(world: World, names: Sequence[str], _epochs: int) -> Chart:
         f"… and {more} more tensors." if more else "",
         f"It has another shape on {named(sorted({*missing}))}, and is not drawn there." if missing else "",
     ]
-    return Shards(f"Who holds which part of {names[0]}", tensors, notes)
+    return Shards(f"Who holds which part of {names[0]}", tensors, notes=notes)
 
 
 KINDS: dict[str, Callable[[World, Sequence[str], int], Chart]] = {
