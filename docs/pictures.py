@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import nbcomm
-from nbcomm.charts.bars import Bars, Schedule, Stretch
+from nbcomm.analysis.schedule import Stretch
+from nbcomm.charts.bars import Bars, Schedule
 from nbcomm.charts.chart import Chart
 from nbcomm.charts.from_record import SPENT
 from nbcomm.charts.grid import Box, Grid
@@ -53,7 +54,7 @@ def charts() -> dict[str, str]:
     times = [(1 << power, 9e-5 + 6e-10 * (1 << power) * (1 + 0.1 * (-1) ** (power // 2))) for power in range(10, 27, 2)]
     spent = {0: (62, 31, 12, 9), 1: (60, 33, 13, 8), 2: (81, 21, 12, 0), 3: (61, 30, 15, 8)}
     notes = [
-        "Overlap: 69% of the transfer was hidden behind own work.",
+        "Overlap: 69% of the transfer was hidden behind compute.",
         "rank 2 came last in 3 of 4 collectives; ranks 0-1,3 waited up to 0.1 s for it.",
     ]
     seconds = {f"rank {rank}": [each / 1000 for each in parts] for rank, parts in spent.items()}

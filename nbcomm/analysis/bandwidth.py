@@ -72,9 +72,10 @@ def rates(met: Sequence[MatchedCall], nodes: Mapping[int, int]) -> str:
 def rate(speed: float) -> str:
     """Write bytes a second with at least two digits.
 
-    >>> rate(2.14e9), rate(312.4e6), rate(31.2e9)
-    ('2.1 GB/s', '312 MB/s', '31 GB/s')
+    >>> rate(2.14e9), rate(312.4e6), rate(31.2e9), rate(45.1e3), rate(0)
+    ('2.1 GB/s', '312 MB/s', '31 GB/s', '45 kB/s', '0 B/s')
     """
-    if speed < 0.9995e9:
-        return f"{speed / 1e6:.0f} MB/s"
-    return f"{speed / 1e9:.1f} GB/s" if speed < 9.95e9 else f"{speed / 1e9:.0f} GB/s"
+    for unit, factor in (("GB/s", 1e9), ("MB/s", 1e6), ("kB/s", 1e3)):
+        if speed >= 0.9995 * factor:
+            return f"{speed / factor:.{int(speed < 9.95 * factor)}f} {unit}"
+    return f"{speed:.0f} B/s"

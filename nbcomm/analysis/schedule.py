@@ -23,20 +23,20 @@ _AT_ONCE = 0.001
 """Seconds between a call and the wait for it, if it is one call for its user."""
 
 
-class Work(NamedTuple):
-    """One piece of work of a stage.
+class Stretch(NamedTuple):
+    """A piece of a row along the time: of a stage, its work.
 
     Attributes:
-        kind: one of `KINDS`.
+        kind: of work, one of `KINDS`.
         start: when it began, in seconds.
         end: when it ended.
-        label: which one of its kind, from 0: "F3", "B0", or "F3 B0".
+        text: which one of its kind, from 0: "F3", "B0", or "F3 B0".
     """
 
     kind: str
     start: float
     end: float
-    label: str
+    text: str
 
 
 class _Event(NamedTuple):
@@ -50,7 +50,7 @@ class _Event(NamedTuple):
 
 def schedule(
     steps: Mapping[int, Sequence[CallRecord]], windows: Mapping[int, tuple[float, float]]
-) -> dict[int, list[Work]]:
+) -> dict[int, list[Stretch]]:
     """Return the work of each rank, in order.
 
     Args:
@@ -64,7 +64,7 @@ def schedule(
     }
 
 
-def idle(works: Mapping[int, Sequence[Work]]) -> float:
+def idle(works: Mapping[int, Sequence[Stretch]]) -> float:
     """Return the part of the ranks' time in which they did no work, from the first piece to the last: the bubble."""
     every = [each for own in works.values() for each in own]
     whole = (max(each.end for each in every) - min(each.start for each in every)) * len(works) if every else 0.0
@@ -109,12 +109,12 @@ def _event(rank: int, step: CallRecord) -> _Event | None:
     return _Event(asked, max(asked, ended), "", "")
 
 
-def _numbered(pieces: Sequence[tuple[str, float, float]]) -> list[Work]:
+def _numbered(pieces: Sequence[tuple[str, float, float]]) -> list[Stretch]:
     counts = {FORWARD: 0, BACKWARD: 0}
     works = []
     for kind, start, end in pieces:
         does = [FORWARD, BACKWARD] if kind == BOTH else [kind]
-        works.append(Work(kind, start, end, " ".join(f"{each[0].upper()}{counts[each]}" for each in does)))
+        works.append(Stretch(kind, start, end, " ".join(f"{each[0].upper()}{counts[each]}" for each in does)))
         for each in does:
             counts[each] += 1
     return works

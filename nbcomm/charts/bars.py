@@ -6,30 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
+from ..analysis.schedule import Stretch
 from ..durations import short
-from ..pictures.elements import COLOURS, LINE, ON, PAD, SANS, Elements, wide_of
+from ..pictures.elements import LINE, PAD, SANS, Elements, wide_of
 from .chart import ROW, TOP, Chart
 from .ticks import even
 
 _LONG = 600
 """Pixels of the longest row."""
 
-
-@dataclass(frozen=True)
-class Stretch:
-    """A piece of a row.
-
-    Attributes:
-        kind: what it is, one of the chart's kinds.
-        start: where it begins, for example in seconds.
-        end: where it ends.
-        text: what is written in it.
-    """
-
-    kind: str
-    start: float
-    end: float
-    text: str = ""
+_BESIDE = 24
+"""Pixels of a piece beside its text, in which its pattern is seen."""
 
 
 @dataclass(eq=False, repr=False)
@@ -59,15 +46,12 @@ class Bars(Chart):
     def body(self, parts: Elements) -> tuple[float, float]:
         """Draw the legend, the bars, and the axis."""
         rows = {name: self._stacked(sizes) for name, sizes in self.values.items()}
-        fills = {kind: number for number, kind in enumerate(self.kinds)}
-        return _drawn(
-            parts,
-            fills,
-            rows,
-            unit=self.unit,
-            ticks=self.ticks,
-            behind=lambda own: self.unit(own[-1].end if own else 0),
-        )
+        return _drawn(parts, self.kinds, rows, unit=self.unit, ticks=self.ticks, behind=self._behind)
+
+    def _behind(self, own: Sequence[Stretch], apart: Sequence[Stretch]) -> str:
+        """Return a bar's sum, with the parts that have no room for their own text."""
+        told = ", ".join(f"{each.kind} {each.text}" for each in apart)
+        return self.unit(own[-1].end if own else 0) + f" ({told})" * bool(told)
 
     def _stacked(self, sizes: Sequence[float]) -> list[Stretch]:
         ends = [*accumulate(sizes, initial=0.0)]
@@ -97,39 +81,48 @@ class Schedule(Chart):
     def body(self, parts: Elements) -> tuple[float, float]:
         """Draw the legend, a row for each rank, and the time."""
         rows = {f"rank {rank}": own for rank, own in self.stretches.items()}
-        fills = {kind: number + 1 for number, kind in enumerate(self.kinds)}
-        return _drawn(parts, fills, rows, unit=short, ticks=even, behind=lambda _: "")
+        return _drawn(parts, self.kinds, rows, unit=short, ticks=even, behind=lambda *_: "")
 
 
 def _drawn(  # noqa: PLR0913 - what rows of pieces have
     parts: Elements,
-    places: Mapping[str, int],
+    kinds: Sequence[str],
     rows: Mapping[str, Sequence[Stretch]],
     *,
     unit: Callable[[float], str],
     ticks: Callable[[float], list[float]],
-    behind: Callable[[Sequence[Stretch]], str],
+    behind: Callable[[Sequence[Stretch], Sequence[Stretch]], str],
 ) -> tuple[float, float]:
-    """Draw the legend, the rows with a text behind each, and the axis; return the width and the bottom."""
-    right = parts.legend(PAD, TOP + 4, {kind: COLOURS[place % 8] for kind, place in places.items()})
+    """Draw the legend, the rows, and the axis; return the width and the bottom.
+
+    Args:
+        parts: where they are drawn.
+        kinds: those of the legend.
+        rows: the pieces of each row, by its name.
+        unit: writes a place of the axis.
+        ticks: returns the marks of the axis.
+        behind: returns the text behind a row, of its pieces and those among them that are too short for their text.
+    """
+    right = parts.legend(PAD, TOP + 4, kinds)
     every = [each for own in rows.values() for each in own]
     zero = min([each.start for each in every], default=0.0)
     most = max([each.end - zero for each in every], default=0.0) or 1.0
     left, top = PAD + wide_of([*rows], 40) + 10, TOP + 22
     for place, (name, own) in enumerate(rows.items()):
-        y, x = top + place * ROW, left
+        y, end, short_ones = top + place * ROW, left, []
         parts.write(PAD, y + 17, name, font=SANS)
         parts.line(f"M{left:.1f} {y + 12:.1f}h{_LONG}", LINE, 1)
         for each in own:
             x, wide = left + (each.start - zero) / most * _LONG, (each.end - each.start) / most * _LONG
-            parts.rect(x, y, max(1.0, wide - 1), ROW - 6, COLOURS[places[each.kind] % 8])
-            if wide > wide_of([each.text]) + 2:
-                ink = ON[places[each.kind] % 8]
-                parts.write(x + wide / 2, y + 17, each.text, anchor="middle", fill=ink, font=SANS)
-            x += wide
-        text = behind(own)
-        parts.write(x + 8, y + 17, text, font=SANS)
-        right = max(right, x + 8 + wide_of([text]))
+            parts.piece(x, y, max(1.0, wide - 1), ROW - 6, each.kind)
+            if wide > wide_of([each.text]) + _BESIDE:
+                parts.plated(x + wide / 2, y + 12, each.text, SANS)
+            else:
+                short_ones.append(each)
+            end = x + wide
+        text = behind(own, short_ones)
+        parts.write(end + 8, y + 17, text, font=SANS)
+        right = max(right, end + 8 + wide_of([text]))
     bottom = top + len(rows) * ROW + 2
     parts.axis(left, _LONG, bottom, [(at / most, unit(at)) for at in ticks(most)])
     return max(right + 8, left + _LONG + 30), bottom + 28

@@ -12,11 +12,11 @@ from ..durations import short
 from ..protocol import CallRecord, Done
 from ..rank_spec import named
 from ..short_repr import amount
-from .bars import Bars, Schedule, Stretch
+from .bars import Bars, Schedule
 from .chart import Chart
 from .grid import Box, Grid
 
-SPENT = ("own work", "own work, while data moves", "waiting for data", "waiting for other ranks")
+SPENT = ("compute", "compute during transfer", "transfer", "waiting")
 """The parts of a rank's time, as `overlap.Spent` has them."""
 
 _Steps = Mapping[int, Sequence[CallRecord]]
@@ -47,7 +47,7 @@ def _step(steps: _Steps, windows: _Windows) -> Chart | str:
     line, zero = timeline(0, windows, met, running=False), min(began for began, _ in windows.values())
     parts = overlap.spent(line, met, zero)
     share = overlap.overlap(parts)
-    hidden = "" if share is None else f"Overlap: {share:.0%} of the transfer was hidden behind own work."
+    hidden = "" if share is None else f"Overlap: {share:.0%} of the transfer was hidden behind compute."
     return Bars(
         "Where the time went",
         SPENT,
@@ -61,18 +61,13 @@ def _pipeline(steps: _Steps, windows: _Windows) -> Chart | str:
     works = schedule.schedule(steps, windows)
     if sum(bool(own) for own in works.values()) < 2:
         return "This cell sent nothing from rank to rank between which they work, so there is no pipeline to draw."
-    zero = min(each.start for own in works.values() for each in own)
-    stretches = {
-        rank: [Stretch(each.kind, each.start - zero, each.end - zero, each.label) for each in own]
-        for rank, own in works.items()
-    }
     kinds = [kind for kind in schedule.KINDS if any(each.kind == kind for own in works.values() for each in own)]
     micro = max(sum(each.kind != schedule.BACKWARD for each in own) for own in works.values())
     back = any(each.kind != schedule.FORWARD for own in works.values() for each in own)
     due = schedule.expected(len(works), micro)
     law = f"; (p − 1) / (m + p − 1) is {due:.0%} for {len(works)} stages and {micro} micro-batches" * back
     return Schedule(
-        "The pipeline's schedule", kinds, stretches, notes=[f"Idle {schedule.idle(works):.0%} of the time{law}."]
+        "The pipeline's schedule", kinds, works, notes=[f"Idle {schedule.idle(works):.0%} of the time{law}."]
     )
 
 

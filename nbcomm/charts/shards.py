@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 from ..pictures.elements import CHAR, PAD, QUIET, SANS, Elements, wide_of
 from ..rank_spec import fold
@@ -77,19 +78,25 @@ class Shards(Chart):
             head = f"{each.name}, {each.shape}{' · ' + each.how if each.how else ''}"
             parts.write(PAD, y + 4, head, fill=QUIET, font=SANS)
             right = max(right, PAD + wide_of([head]))
-            rows, columns = (max(1, extent) for extent in each.size)
-            least_wide = max([len(fold(part.ranks)) * CHAR + 16 for part in each.parts], default=30.0)
-            across = len({part.start[1] for part in each.parts}) or 1
-            down = len({part.start[0] for part in each.parts}) or 1
-            wide = max(_WIDE * columns / largest, across * least_wide)
-            tall = max(_TALL * rows / largest, down * 26.0)
+            least = max([len(fold(part.ranks)) * CHAR + 16 for part in each.parts], default=30.0)
+            down = _places([(part.start[0], part.size[0]) for part in each.parts], _TALL / largest, 26.0)
+            across = _places([(part.start[1], part.size[1]) for part in each.parts], _WIDE / largest, least)
             for part in each.parts:
-                x, top = PAD + part.start[1] / columns * wide, y + 12 + part.start[0] / rows * tall
-                size = part.size[1] / columns * wide - 1, part.size[0] / rows * tall - 1
-                parts.owned(x, top, *size, part.ranks, text=fold(part.ranks))
-            right = max(right, PAD + wide)
-            y += 12 + tall + 26
+                (top, x), (bottom, end) = (
+                    (y + 12 + down[row], PAD + across[column])
+                    for row, column in (part.start, map(sum, zip(part.start, part.size, strict=True)))
+                )
+                parts.owned(x, top, end - x - 1, bottom - top - 1, part.ranks, text=fold(part.ranks))
+            right = max(right, PAD + max(across.values(), default=0.0))
+            y += 12 + max(down.values(), default=0.0) + 26
         return right, y - 14
+
+
+def _places(spans: Sequence[tuple[int, int]], scale: float, least: float) -> dict[int, float]:
+    """Return the pixels at which the spans begin and end: in proportion, but where one is too thin for its text."""
+    edges = sorted({edge for start, size in spans for edge in (start, start + size)})
+    wide = [max(least, (end - start) * scale) for start, end in pairwise(edges)]
+    return dict(zip(edges, accumulate(wide, initial=0.0), strict=True)) if edges else {}
 
 
 def _range(first: int, count: int) -> str:

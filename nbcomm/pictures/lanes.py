@@ -5,7 +5,7 @@ from __future__ import annotations
 from itertools import accumulate
 
 from .canvas import Canvas
-from .elements import CHAR, GROUND, HUB, INK, PAD, QUIET, SANS, colour
+from .elements import GROUND, INK, PAD, QUIET, SANS, colour
 from .layout import HEADS, LABEL, MOST_LANES, TOP, Layout
 from .plan import Flow
 
@@ -83,9 +83,7 @@ class LaneLayout(Layout):
             self._curve((start, self.middle(self.places[rank])), (x, y), rank, arrow=False)
         for rank in dict.fromkeys(flow.dst for flow in plan.flows):
             self._curve((x, y), (self.after_x - 3, self.middle(self.places[rank])), None)
-        wide = max(40.0, len(plan.hub) * CHAR + 18)
-        canvas.rect(x - wide / 2, y - 15, wide, 30, HUB, rx=15)
-        canvas.write(x, y + 5, plan.hub, fill="#FFFFFF", anchor="middle", weight="600")
+        canvas.hub(x, y, plan.hub)
 
     # ── one item for each rank ──────────────────────────────────────────────────────────────────────
 
@@ -156,7 +154,7 @@ class LaneLayout(Layout):
 
 
 class Barrier(Layout):
-    """A layout with a bar until each rank arrived, dashes while it waits, and a line where all continue."""
+    """A layout with each rank's time until it arrived and while it waited, and a line where all continue."""
 
     def __init__(self, canvas: Canvas) -> None:
         super().__init__(canvas, 40 if len(canvas.plan.ranks) <= MOST_LANES else 30)
@@ -168,15 +166,16 @@ class Barrier(Layout):
         last = max(arrivals.values()) or 1.0
         x = PAD + LABEL
         release = wide - PAD - 90
+        canvas.legend(PAD, HEADS, ["compute", "waiting"])
         for place, rank in enumerate(plan.ranks):
             y = self.middle(place)
             if rank in plan.missing:
                 canvas.write(x + 4, y + 5, self.nothing(rank), fill=QUIET)
                 continue
             came = x + max(3.0, (release - x) * arrivals[rank] / last)
-            canvas.rect(x, y - 7, came - x, 14, colour(rank), rx=3)
+            canvas.piece(x, y - 7, came - x, 14, "compute")
             if came < release - 1:
-                canvas.line(f"M{came:.1f} {y:.1f}H{release:.1f}", QUIET, 1.8, dashes="4 4")
+                canvas.piece(came, y - 7, release - came, 14, "waiting")
             canvas.write(release + 8, y + 5, f"{arrivals[rank]:.2f} s", fill=QUIET)
         if not plan.missing:
             canvas.line(f"M{release:.1f} {TOP - 2}V{self.bottom}", INK, 2)

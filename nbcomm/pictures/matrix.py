@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import groupby
 
-from .canvas import Canvas
+from .canvas import Canvas, hub_wide
 from .elements import CHAR, LINE, PAD, QUIET, SANS, colour, on
 from .layout import HEADS, LABEL, TOP, Layout
 from .plan import Cell, Flow, Plan
@@ -42,11 +42,12 @@ class Matrix(Layout):
         self.before_x = PAD + LABEL
         self.left = max([canvas.wide(row) + 14 for row in self.before.values() if row] + [0.0])
         self.matrix_x = self.before_x + self.left
-        self.after_x = self.matrix_x + size * self.side + 16
-        self.wide = self.after_x + max([self._wide(row) for row in self.after.values()] + [80.0]) + PAD
+        self.hub_x = self.matrix_x + size * self.side + 14
+        self.after_x = self.hub_x + (hub_wide(plan.hub) + 14 if plan.hub else 2)
+        self.wide = self.after_x + max([canvas.wide(row) for row in self.after.values()] + [80.0]) + PAD
         self.places = {rank: place for place, rank in enumerate(plan.ranks)}
 
-    def draw(self, wide: float) -> None:
+    def draw(self, wide: float) -> None:  # noqa: ARG002 - as wide as its cells
         """Draw the heads, the matrix row by row, and the values beside it."""
         canvas, plan = self.canvas, self.plan
         if self.left:
@@ -61,17 +62,24 @@ class Matrix(Layout):
                 canvas.write(x, TOP - 4, str(rank), fill=QUIET, anchor="middle")
         for rank, flows in groupby(sorted(plan.flows, key=lambda flow: self.places[flow.src]), lambda flow: flow.src):
             self._moves(rank, [*flows])
-        if plan.hub and not plan.flows:  # it never completed: no rank has received data
-            for rank in [rank for rank in plan.ranks if plan.before.get(rank)]:
-                y, wide = self.middle(self.places[rank]) - canvas.tall / 2, len(plan.ranks) * self.side
-                canvas.rect(self.matrix_x + 1, y + 1, wide - 2, canvas.tall - 2, "none", stroke=colour(rank))
+        if plan.hub:
+            self._hub()
         top, bottom = TOP, self.bottom
         for place in range(len(plan.ranks) + 1):
             if place % every == 0 or place == len(plan.ranks):
                 canvas.line(f"M{self.matrix_x + place * self.side:.1f} {top}V{bottom}", LINE, 0.6)
         for place, rank in enumerate(plan.ranks):
             canvas.row(self.before_x, self.middle(place), self.before.get(rank, ()), "")
-            self._got(place, rank)
+            canvas.row(self.after_x, self.middle(place), self.after.get(rank, ()), self.nothing(rank))
+
+    def _hub(self) -> None:
+        """Draw what all data goes through on the right of the matrix; and frames, if the call never completed."""
+        canvas, plan = self.canvas, self.plan
+        canvas.line(f"M{self.hub_x - 8:.1f} {TOP}h4V{self.bottom}h-4", QUIET, 1.5)
+        canvas.hub(self.hub_x + hub_wide(plan.hub) / 2, (TOP + self.bottom) / 2, plan.hub)
+        for rank in [rank for rank in plan.ranks if plan.before.get(rank) and not plan.flows]:
+            y, wide = self.middle(self.places[rank]) - canvas.tall / 2, len(plan.ranks) * self.side
+            canvas.rect(self.matrix_x + 1, y + 1, wide - 2, canvas.tall - 2, "none", stroke=colour(rank))
 
     def _moves(self, rank: int, flows: list[Flow]) -> None:
         """Draw what a rank sends: each item in its place, or one bar over adjacent receivers."""
@@ -92,21 +100,6 @@ class Matrix(Layout):
             gap = 1 if self.side > 6 else 0
             x, wide = self.matrix_x + places[0] * self.side + gap, len(places) * self.side - 2 * gap
             canvas.rect(x, y, wide, canvas.tall, colour(rank), rx=3)
-
-    def _got(self, place: int, rank: int) -> None:
-        canvas, x = self.canvas, self.after_x
-        row = self.after.get(rank, ())
-        if None not in row:
-            canvas.row(x, self.middle(place), [cell for cell in row if cell], self.nothing(rank))
-            return
-        first, last = row[: row.index(None)], row[row.index(None) + 1 :]
-        canvas.row(x, self.middle(place), [cell for cell in first if cell], "")
-        x += canvas.wide([cell for cell in first if cell]) + 4
-        canvas.write(x + 4, self.middle(place) + 5, "…", fill=QUIET)
-        canvas.row(x + 18, self.middle(place), [cell for cell in last if cell], "")
-
-    def _wide(self, row: tuple[Cell | None, ...]) -> float:
-        return self.canvas.wide([cell for cell in row if cell]) + (22 if None in row else 0)
 
 
 def _ends(row: tuple[Cell, ...]) -> tuple[Cell | None, ...]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from nbcomm.analysis.schedule import Work, expected, idle, schedule
+from nbcomm.analysis.schedule import Stretch, expected, idle, schedule
 from nbcomm.protocol import CallRecord
 
 F, B = 1.0, 2.0
@@ -62,7 +62,7 @@ class Stages:
         if rank:
             self.send(rank, rank - 1)
 
-    def drawn(self) -> dict[int, list[Work]]:
+    def drawn(self) -> dict[int, list[Stretch]]:
         return schedule(self.steps, {rank: (0.0, now) for rank, now in enumerate(self.now)})
 
 
@@ -101,18 +101,18 @@ def test_gpipe_is_idle_as_its_law_says(stages: int, micro: int) -> None:
     works = gpipe(stages, micro).drawn()
     assert idle(works) == pytest.approx(expected(stages, micro))
     for rank in range(stages - 1):
-        labels = [work.label for work in works[rank]]
-        assert labels == [f"F{each}" for each in range(micro)] + [f"B{each}" for each in range(micro)]
+        texts = [work.text for work in works[rank]]
+        assert texts == [f"F{each}" for each in range(micro)] + [f"B{each}" for each in range(micro)]
         assert [work.kind for work in works[rank]] == ["forward"] * micro + ["backward"] * micro
     # Nothing comes between the last forward of the last stage and its first backward.
-    assert f"F{micro - 1} B0" in [work.label for work in works[stages - 1]]
+    assert f"F{micro - 1} B0" in [work.text for work in works[stages - 1]]
 
 
 @pytest.mark.parametrize(("stages", "micro"), [(2, 2), (4, 8)])
 def test_1f1b_is_idle_as_long_and_goes_back_earlier(stages: int, micro: int) -> None:
     works = one_forward_one_backward(stages, micro).drawn()
     assert idle(works) == pytest.approx(expected(stages, micro))
-    assert all(work.label == f"F{number} B{number}" for number, work in enumerate(works[stages - 1]))
+    assert all(work.text == f"F{number} B{number}" for number, work in enumerate(works[stages - 1]))
 
 
 def test_who_sends_and_goes_on_works() -> None:
@@ -120,35 +120,35 @@ def test_who_sends_and_goes_on_works() -> None:
     record = Stages._record
     steps = {0: [record("send", 0, 1, 1.0, 9.0, asked=8.0), record("send", 0, 1, 2.0, 9.0, asked=8.5)], 1: []}
     works = schedule(steps, {0: (0.0, 10.0), 1: (0.0, 10.0)})
-    assert [(work.label, work.start, work.end) for work in works[0]] == [("F0", 0.0, 1.0), ("F1", 1.0, 2.0)]
+    assert [(work.text, work.start, work.end) for work in works[0]] == [("F0", 0.0, 1.0), ("F1", 1.0, 2.0)]
 
 
 def test_a_send_that_waits_keeps_its_rank() -> None:
     record = Stages._record
     steps = {0: [record("send", 0, 1, 1.0, 4.0), record("send", 0, 1, 5.0, 6.0)]}
     works = schedule(steps, {0: (0.0, 10.0)})
-    assert [(work.label, work.start, work.end) for work in works[0]] == [("F0", 0.0, 1.0), ("F1", 4.0, 5.0)]
+    assert [(work.text, work.start, work.end) for work in works[0]] == [("F0", 0.0, 1.0), ("F1", 4.0, 5.0)]
 
 
 def test_a_receive_counts_from_the_wait_for_it_and_what_nobody_waits_for_does_not() -> None:
     record = Stages._record
     steps = {1: [record("recv", 1, 0, 0.0, 3.0, asked=2.0), record("recv", 1, 0, 2.5, 6.0, asked=math.inf)]}
     works = schedule(steps, {1: (0.0, 5.0)})
-    assert [(work.label, work.start, work.end) for work in works[1]] == [("F0", 3.0, 5.0)]
+    assert [(work.text, work.start, work.end) for work in works[1]] == [("F0", 3.0, 5.0)]
 
 
 def test_a_collective_ends_work_and_begins_none() -> None:
     record = Stages._record
     barrier = CallRecord("barrier", "collective", "0", "0-3", 1, 1, 4.0, 5.0)
     works = schedule({1: [record("recv", 1, 0, 0.0, 3.0), barrier]}, {1: (0.0, 9.0)})
-    assert [(work.label, work.start, work.end) for work in works[1]] == [("F0", 3.0, 4.0)]
+    assert [(work.text, work.start, work.end) for work in works[1]] == [("F0", 3.0, 4.0)]
 
 
 def test_moments_between_two_messages_are_no_work() -> None:
     record = Stages._record
     steps = {1: [record("recv", 1, 0, 0.0, 1.0), record("recv", 1, 0, 1.001, 1.002), record("send", 1, 2, 2.0, 2.0)]}
     works = schedule(steps, {1: (0.0, 2.0)})
-    assert [work.label for work in works[1]] == ["F0"]
+    assert [work.text for work in works[1]] == ["F0"]
 
 
 def test_no_work_is_not_idle() -> None:

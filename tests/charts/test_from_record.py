@@ -20,7 +20,7 @@ def test_a_step_has_its_parts_and_one_number() -> None:
     made = chart("step", {rank: done([step("all_reduce", 1, 102, 106, members=[0, 1], asked=105)]) for rank in (0, 1)})
     assert isinstance(made, Bars)
     assert [round(each) for each in made.values["rank 0"]] == [6, 3, 1, 0]
-    assert made.notes == ["Overlap: 75% of the transfer was hidden behind own work."]
+    assert made.notes == ["Overlap: 75% of the transfer was hidden behind compute."]
 
 
 def test_a_pipeline_has_its_law() -> None:

@@ -16,7 +16,7 @@ from nbconvert import LatexExporter
 
 import nbcomm
 from nbcomm.explorer.explorer import Choices, Explorer
-from nbcomm.pictures.elements import COLOURS, PLATE
+from nbcomm.pictures.elements import CHAR, COLOURS, HUB, ON, PLATE
 from nbcomm.pictures.layout import TOP
 from nbcomm.pictures.plan import NAMES, plan
 from nbcomm.pictures.svg import draw
@@ -165,6 +165,32 @@ def test_many_ranks_are_a_matrix_of_who_sends_to_whom(name: str, n: int) -> None
     assert marked == {(flow.src, flow.dst) for flow in made.flows}
 
 
+@pytest.mark.parametrize(("name", "hub"), [("all_reduce", "max"), ("reduce", "max"), ("all_gather", "all")])
+@pytest.mark.parametrize("n", [4, 9, 16, 64])
+def test_where_all_data_meets_its_op_is_named(name: str, hub: str, n: int) -> None:
+    picture = ET.fromstring(draw(plan(name, n=n, op="max")))  # noqa: S314
+    ((left, right),) = [
+        (float(rect.get("x")), float(rect.get("x")) + float(rect.get("width")))
+        for rect in picture.iter(f"{SVG}rect")
+        if rect.get("fill") == HUB
+    ]
+    assert [text.text for text in picture.iter(f"{SVG}text") if left < float(text.get("x")) < right] == [hub]
+
+
+@pytest.mark.parametrize("ranks", [range(8, 11), range(90, 94), range(120, 124), range(6, 22)])
+def test_the_number_of_a_rank_stands_within_its_chip(ranks: range) -> None:
+    picture = ET.fromstring(draw(plan("all_gather", [1] * len(ranks), ranks=ranks)))  # noqa: S314
+    chips = [each for each in picture.iter(f"{SVG}rect") if each.get("rx") == "5"]
+    plates = [float(each.get("x")) for each in picture.iter(f"{SVG}rect") if each.get("fill") == PLATE]
+    numbers = [text for text in picture.iter(f"{SVG}text") if text.get("fill") in ON and text.text.isdigit()]
+    assert len(numbers) == len(chips)
+    for number in numbers:
+        x, half = float(number.get("x")), len(number.text) * CHAR / 2
+        left = max(float(each.get("x")) for each in chips if float(each.get("x")) <= x)
+        assert left + 3 <= x - half
+        assert x + half + 3 <= min(plate for plate in plates if plate > x)
+
+
 def test_each_item_stands_in_the_matrix() -> None:
     picture = ET.fromstring(draw(plan("all_to_all", n=8)))  # noqa: S314 - more lines than can be followed
     texts = [text.text for text in picture.iter(f"{SVG}text")]
@@ -216,14 +242,18 @@ def _luminance(colour: str) -> float:
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
+def _contrast(one: str, other: str) -> float:
+    light, dark = sorted((_luminance(one), _luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
 def test_every_word_is_easy_to_read_on_a_light_and_on_a_dark_ground() -> None:
     from nbcomm.pictures import elements
 
     light = [(elements.GROUND, elements.INK), (elements.GROUND, elements.QUIET), (elements.PLATE, elements.INK)]
     dark = [(elements.DARK[ground], elements.DARK[ink]) for ground, ink in light]
     for ground, ink in [*zip(COLOURS, elements.ON, strict=True), (elements.HUB, "#FFFFFF"), *light, *dark]:
-        light, dark = sorted((_luminance(ground), _luminance(ink)), reverse=True)
-        assert (light + 0.05) / (dark + 0.05) >= 4.5, (ground, ink)
+        assert _contrast(ground, ink) >= 4.5, (ground, ink)
 
 
 def test_a_picture_shows_itself_and_prints_as_words() -> None:
@@ -268,7 +298,11 @@ def test_no_colour_but_those_of_the_ranks_stays_the_same_on_a_dark_ground() -> N
     from nbcomm.pictures import elements
 
     used = {found for name in NAMES for n in (4, 16) for found in re.findall("#[0-9A-F]{6}", draw(plan(name, n=n)))}
-    assert used - {*elements.DARK} <= {*COLOURS, *elements.ON, elements.HUB}
+    kinds = {elements.MARK, *(fill for fill, _ in elements.LOOKS.values())}
+    assert used - {*elements.DARK} <= {*COLOURS, *elements.ON, elements.HUB, *kinds}
+    for fill in kinds - {elements.MARK}:
+        for other in (elements.MARK, elements.GROUND, elements.DARK[elements.GROUND]):
+            assert _contrast(fill, other) >= 3, (fill, other)
     assert not {*elements.DARK} & {*COLOURS, *elements.ON, elements.HUB}
     themed = draw(plan("all_reduce"), themed=True)
     assert all(f'[fill="{light}"]{{fill:{dark}}}' in themed for light, dark in elements.DARK.items())

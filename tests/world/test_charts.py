@@ -42,8 +42,8 @@ def test_a_collective_is_measured(notebook: Notebook, op: str) -> None:
 def test_messages_between_each_two_ranks_are_measured(notebook: Notebook) -> None:
     time, speed = (words.splitlines() for words in pictures(notebook.run("%distributed bench pairs", 90)))
     assert time[0] == "Time of a message of 1 KiB:"
-    assert all(len(re.findall(r"\d (?:µs|ms|s)\b", line)) == 3 for line in time[2:])
-    assert all(len(re.findall(r"[GM]B/s", line)) == 3 for line in speed[2:])
+    assert all(len(re.findall(r"\d (?:µs|ms|s)\b", line)) == 3 for line in time[2:6])
+    assert all(len(re.findall(r"[GMk]B/s", line)) == 3 for line in speed[2:6])
 
 
 def test_an_interrupt_in_the_midst_of_a_size_leaves_those_before(notebook: Notebook) -> None:
@@ -69,7 +69,7 @@ bench._median = median
 
 
 def test_what_cannot_be_measured_says_what_can(notebook: Notebook) -> None:
-    assert "bcast cannot be measured. Choose all_reduce, reduce," in refused(notebook, "%distributed bench bcast")
+    assert "bcast cannot be measured. Choose broadcast, scatter," in refused(notebook, "%distributed bench bcast")
     assert "is no size; write for example 64K" in refused(notebook, "%distributed bench all_reduce --max many")
 
 
@@ -93,7 +93,7 @@ def test_memory_is_that_of_each_rank(notebook: Notebook) -> None:
     notebook.run("%%distributed -r 2\nextra = torch.zeros(1024)")
     lines = chart(notebook, "%distributed chart memory model optimizer")
     assert lines[1] == "rank 0: weights 32 KiB, gradients 32 KiB, optimizer 64 KiB; 128 KiB in all"
-    assert len(lines) == 5
+    assert lines[5:] == ["No activations: no result is among them whose backward() has not run yet."]
     lines = chart(notebook, "%distributed chart memory")
     assert "other tensors" not in lines[2]
     assert "other tensors 4 KiB" in lines[3]
@@ -152,10 +152,10 @@ big = all_reduce(big)
 """
     lines = chart(notebook, code)
     assert lines[0] == "Where the time went:"
-    assert all("own work, while data moves" in line for line in lines[1:5])
-    waits = {rank: "waiting for other ranks" in lines[1 + rank] for rank in range(4)}
+    assert all("compute during transfer" in line for line in lines[1:5])
+    waits = {rank: "waiting" in lines[1 + rank] for rank in range(4)}
     assert [waits[rank] for rank in (0, 2, 3)] == [True] * 3
-    found = re.fullmatch(r"Overlap: (\d+)% of the transfer was hidden behind own work\.", lines[5])
+    found = re.fullmatch(r"Overlap: (\d+)% of the transfer was hidden behind compute\.", lines[5])
     assert found
     assert 5 <= int(found[1]) <= 95
     assert lines[6].startswith("rank 1 came last in ")

@@ -13,21 +13,13 @@ from ...charts.curve import Curve
 from ...charts.grid import Box, Grid
 from ...durations import short
 from ...errors import SpecError
+from ...pictures.plan import NAMES
+from ...rank_spec import named
 from ...short_repr import amount
 from ..execution.named_calls import World
 from .world import on_ranks
 
-OPS = (
-    "all_reduce",
-    "reduce",
-    "broadcast",
-    "all_gather",
-    "gather",
-    "reduce_scatter",
-    "scatter",
-    "all_to_all",
-    "sendrecv",
-)
+OPS = tuple(name for name in NAMES if name not in ("barrier", "scan", "send"))
 """What can be measured; "pairs" are messages between each two ranks."""
 
 PAIRS = "pairs"
@@ -39,6 +31,12 @@ _ENOUGH = 0.3
 _FEW, _MANY = 3, 50
 _MESSAGES = (1 << 10, 1 << 20)
 """The two sizes of messages: the small one tells what a message costs, and the large one how fast data moves."""
+
+_SLOW = 2
+"""A pair is slow if it takes this many times as long as the quickest quarter: one slow rank slows half of the pairs."""
+
+_NAMED = 4
+"""The most slow pairs that are named."""
 
 
 class Bench(Curve):
@@ -58,8 +56,7 @@ class Bench(Curve):
         self.times = list(times)
         self.cost: Cost = fit(self.times)
         labels = [rate(bus * 1e9) for _, bus in self.bandwidths()]
-        names = "measured, with the bus bandwidth", "α + β · bytes"
-        super().__init__(f"{op} on {ranks} ranks", times, names, self.cost.seconds, labels, notes=self._said())
+        super().__init__(f"{op} on {ranks} ranks", times, self.cost.seconds, labels, notes=self._said())
 
     def bandwidths(self) -> list[tuple[float, float]]:
         """Return the algorithm and the bus bandwidth of each size in GB/s, by the definitions of nccl-tests."""
@@ -85,9 +82,9 @@ class Bench(Curve):
             )
         size, seconds = self.times[-1]
         if self.copy > 0:
-            share = self.copy / seconds
+            times = f"{float(f'{seconds / self.copy:.2g}'):,g}"
             notes.append(
-                f"A copy of {amount(size)} in memory takes {short(self.copy)}: you reach {share:.0%} of its speed."
+                f"A copy of {amount(size)} in memory takes {short(self.copy)}: this call takes {times} times as long."
             )
         if not self.complete:
             notes.append("It was interrupted: larger sizes are not measured.")
@@ -148,14 +145,20 @@ def _table(
     ranks: Sequence[int], title: str, of: Mapping[tuple[int, int], float], written: Callable[[float], str]
 ) -> Grid:
     most = max(of.values()) or 1.0
-    boxes = {
-        str(one): [
-            Box("", (one,), 0.0) if value is None else Box(written(value), (one,), value / most)
-            for value in (of.get((min(one, other), max(one, other))) for other in ranks)
-        ]
-        for one in ranks
-    }
-    return Grid(title, ("and rank", "rank"), [*map(str, ranks)], boxes)
+    took = {pair: value if written is short else 1 / (value or 1.0) for pair, value in of.items()}
+    quick = sorted(took.values())[(len(took) - 1) // 4] or 1.0
+    behind = {pair: each / quick for pair, each in took.items()}
+    slow = sorted((pair for pair in of if behind[pair] >= _SLOW), key=lambda pair: -behind[pair])
+
+    def box(one: int, other: int) -> Box:
+        pair = min(one, other), max(one, other)
+        mark = "▲ " * (pair in slow)
+        return Box(mark + written(of[pair]), (one,), of[pair] / most) if pair in of else Box("", (one,), 0.0)
+
+    told = [f"{named([*pair])} ({behind[pair]:.1f} times)" for pair in slow[:_NAMED]] + ["…"] * (len(slow) > _NAMED)
+    notes = [f"▲ takes {_SLOW} times as long as the quickest quarter of the pairs, or longer: {', '.join(told)}."]
+    boxes = {str(one): [box(one, other) for other in ranks] for one in ranks}
+    return Grid(title, ("with rank", "rank"), [*map(str, ranks)], boxes, notes=notes * bool(slow))
 
 
 def _sizes(most: int, ranks: int) -> Iterator[int]:

@@ -19,6 +19,15 @@ _COLUMNS, _READ = 40, 10_000
 """The most samples that are drawn, and that are read; the rest of these are counted."""
 
 
+_WHY = {
+    "weights": "no module with parameters is among them",
+    "gradients": "no backward() of a module among them has run since zero_grad()",
+    "optimizer": "no optimizer among them has made a step, or it keeps nothing, as SGD without momentum",
+    "activations": "no result is among them whose backward() has not run yet",
+}
+"""Why a kind of memory has no bar, where that is no matter of course."""
+
+
 def draw(world: World, what: str, names: Sequence[str] = (), epochs: int = 3) -> Chart:
     """Draw values of the ranks; see `Commands.draw`."""
     if what not in KINDS:
@@ -35,10 +44,11 @@ def draw(world: World, what: str, names: Sequence[str] = (), epochs: int = 3) ->
 
 def _memory(world: World, names: Sequence[str], _epochs: int) -> Chart:
     told = on_ranks(world, "memory.by_kind", list(names))
-    kinds = [kind for kind in told[0] if any(each[kind] for each in told)] or list(told[0])[:1]
+    kinds = [kind for kind in told[0] if any(each[kind] for each in told)]
     values = {f"rank {rank}": [each[kind] for kind in kinds] for rank, each in zip(world.ranks, told, strict=True)}
     of = ", ".join(names) or "all variables of the cells"
-    return Bars(f"Memory of {of}", kinds, values, unit=lambda size: amount(round(size)), ticks=even_bytes)
+    notes = [f"No {kind}: {_WHY[kind]}." for kind in _WHY if kind not in kinds]
+    return Bars(f"Memory of {of}", kinds, values, lambda size: amount(round(size)), even_bytes, notes=notes)
 
 
 def _samples(world: World, names: Sequence[str], epochs: int) -> Chart:

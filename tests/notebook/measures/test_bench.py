@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
 
+from nbcomm.analysis.bandwidth import rate
 from nbcomm.charts.grid import Grid
+from nbcomm.durations import short
 from nbcomm.errors import SpecError
+from nbcomm.measures.memory import KINDS
 from nbcomm.measures.times import OPS as MEASURED
 from nbcomm.notebook.measures import bench, drawing
 from nbcomm.notebook.measures.bench import OPS, Bench, pairs
@@ -74,7 +78,7 @@ def test_the_costs_are_found_and_said() -> None:
     assert words.startswith("all_reduce on 4 ranks:\n")
     assert "A call takes α = 100 µs, and moves 1.0 GB/s (1/β) of what each rank brings." in words
     assert "Up to 97.7 KiB (α/β) most of the time is α" in words
-    assert "you reach 10% of its speed" in words
+    assert "A copy of 4 MiB in memory takes 419 µs: this call takes 10 times as long." in words
     assert "interrupted" not in words
     (_, last) = made.bandwidths()[-1]
     assert f">{last:.1f} GB/s</text>" in made.svg
@@ -107,7 +111,7 @@ def test_an_interrupt_leaves_what_there_is() -> None:
 @pytest.mark.parametrize(
     ("count", "op", "most", "said"),
     [
-        (4, "allreduce", 1 << 20, "allreduce cannot be measured. Choose all_reduce, "),
+        (4, "allreduce", 1 << 20, "allreduce cannot be measured. Choose broadcast, "),
         (1, "all_reduce", 1 << 20, "one rank moves nothing"),
         (4, "all_reduce", 100, "Measure up to 4 KiB at least"),
     ],
@@ -131,7 +135,7 @@ def test_each_two_ranks_have_a_time_and_a_speed() -> None:
     assert isinstance(time, Grid)
     assert repr(time).splitlines() == [
         "Time of a message of 1 KiB:",
-        "and rank 0 1 2",
+        "with rank 0 1 2",
         "rank 0: – 202 µs 303 µs",
         "rank 1: 202 µs – 303 µs",
         "rank 2: 303 µs 303 µs –",
@@ -142,6 +146,34 @@ def test_each_two_ranks_have_a_time_and_a_speed() -> None:
         pairs(World(1))
 
 
+@pytest.mark.parametrize("slow", [(0, 3), (1, 2)])
+@pytest.mark.parametrize("written", [short, rate])
+def test_a_slow_pair_is_marked(slow: tuple[int, int], written: Callable[[float], str]) -> None:
+    each = (1e-4, 5e-4) if written is short else (1e9, 2e5)
+    found = {pair: each[pair == slow] for pair in itertools.combinations(range(4), 2)}
+    made = bench._table(range(4), "Pairs", found, written)
+    marked = {(int(one), other) for one, own in made.boxes.items() for other, box in enumerate(own) if "▲" in box.text}
+    assert marked == {slow, slow[::-1]}
+    told = {short: "500 µs", rate: "200 kB/s"}[written]
+    assert made.boxes[f"{slow[0]}"][slow[1]].text == f"▲ {told}"
+    assert made.notes[0].startswith("▲ takes 2 times as long as the quickest quarter of the pairs, or longer: ranks ")
+
+
+def test_a_rank_that_is_slow_with_each_other_one_is_marked_and_where_all_are_alike_nothing_is() -> None:
+    found = {pair: 1e-4 * (3 if 2 in pair else 1) for pair in itertools.combinations(range(3), 2)}
+    assert [box.text for box in bench._table(range(3), "Pairs", found, short).boxes["2"]] == ["▲ 300 µs"] * 2 + [""]
+    alike = bench._table(range(3), "Pairs", dict.fromkeys(found, 1e-4), short)
+    assert "▲" not in repr(alike)
+    assert alike.notes == []
+
+
+def test_a_slow_collective_has_a_speed_and_is_compared_in_times() -> None:
+    made = Bench("all_reduce", 2, [(1024, 0.05), (4096, 0.06), (16384, 0.08)], 1e-6, complete=True)
+    assert "MB/s" not in repr(made)
+    assert "20 kB/s" in repr(made)
+    assert "this call takes 80,000 times as long." in repr(made)
+
+
 def test_memory_has_a_bar_for_each_rank() -> None:
     told = {"weights": 1024, "gradients": 0, "other tensors": 512}
     world = World(2, {"memory.by_kind": [told, {**told, "other tensors": 0}]})
@@ -150,10 +182,19 @@ def test_memory_has_a_bar_for_each_rank() -> None:
         "Memory of model, x:",
         "rank 0: weights 1 KiB, other tensors 512 B; 1.5 KiB in all",
         "rank 1: weights 1 KiB; 1 KiB in all",
+        "No gradients: no backward() of a module among them has run since zero_grad().",
+        "No optimizer: no optimizer among them has made a step, or it keeps nothing, as SGD without momentum.",
+        "No activations: no result is among them whose backward() has not run yet.",
     ]
     assert world.asked == [("memory.by_kind", ["model", "x"])]
     nothing = World(1, {"memory.by_kind": [{"weights": 0, "buffers": 0}]})
-    assert "rank 0: nothing; 0 B in all" in repr(drawing.draw(nothing, "memory"))
+    words = repr(drawing.draw(nothing, "memory"))
+    assert "rank 0: nothing; 0 B in all" in words
+    assert "No weights: no module with parameters is among them." in words
+
+
+def test_kinds_of_memory_that_need_a_reason_are_among_those_that_are_measured() -> None:
+    assert {*drawing._WHY} <= {*KINDS}
 
 
 def test_samples_show_who_gets_them_twice_and_which_nobody_gets() -> None:
