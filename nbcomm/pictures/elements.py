@@ -128,7 +128,7 @@ class Elements:
                 way = f"M{x + min(wide, _DOTS) / 2:.1f} {y + at:.1f}H{x + wide - 1:.1f}"
                 self.line(way, MARK, 2, dashes=f"0.01 {_DOTS}", cap="round")
         elif pattern == "|":
-            self.line(f"M{x:.1f} {y + tall / 2:.1f}h{wide:.1f}", MARK, tall, dashes="4 2")
+            self.line(f"M{x + 2:.1f} {y + tall / 2:.1f}H{x + wide:.1f}", MARK, tall, dashes="2 4")
         elif pattern:
             ways = [(at, max(0.0, at - tall), min(wide, at)) for at in _steps(wide + tall, _STRIPES)]
             rising = [f"M{x + a:.1f} {y + at - a:.1f}L{x + b:.1f} {y + at - b:.1f}" for at, a, b in ways]
