@@ -183,9 +183,9 @@ def others_stopped(others: int, culprits: int) -> str:
     """Say that ranks were stopped because others of their cell failed.
 
     >>> others_stopped(15, 1), others_stopped(1, 2)
-    ('15 others were stopped for it', '1 other was stopped for them')
+    ('15 others were stopped because of it', '1 other was stopped because of them')
     """
-    return f"{others_were(others)} stopped for {'it' if culprits == 1 else 'them'}"
+    return f"{others_were(others)} stopped because of {'it' if culprits == 1 else 'them'}"
 
 
 def others_were(count: int) -> str:

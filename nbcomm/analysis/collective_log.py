@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections import deque
@@ -102,13 +103,22 @@ class CollectiveLog:
             self._past.extend(each if isinstance(each, Past) else _read(each) for each in unread)
             return tuple(self._past)
 
-    def story(self, size: int, nodes: Mapping[int, int] = MappingProxyType({})) -> tuple[Ladder, Timeline]:
-        """Return the ladder and the timeline of the cell, for a world of ``size`` ranks on these nodes."""
+    def story(
+        self,
+        size: int,
+        nodes: Mapping[int, int] = MappingProxyType({}),
+        died: Mapping[int, float] = MappingProxyType({}),
+    ) -> tuple[Ladder, Timeline]:
+        """Return the ladder and the timeline of the cell, for a world of ``size`` ranks on these nodes.
+
+        Of ranks that ``died``, it is known when: a dead rank's part ends there, by `time.time`.
+        """
         with self._lock:
             told, running = self._told, self._running
             raw = self._unread[-1] if self._unread and not running else None
             now = time.time()
-            windows = {rank: (began, self._ended.get(rank, now)) for rank, began in self._began.items()}
+            ended = {rank: min(self._ended.get(rank, now), died.get(rank, math.inf)) for rank in self._began}
+            windows = {rank: (began, max(began, ended[rank])) for rank, began in self._began.items()}
             steps, cut = self._steps() if told is None else {}, frozenset(self._cut)
         if told is not None:
             return told

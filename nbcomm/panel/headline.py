@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ..analysis.story import Ladder
 from . import RankView
-from .words import STOPPED_FOR, ladder_line, troubled_rung
+from .words import STOPPED_BECAUSE, ladder_line, troubled_rung
 
 _MET = ("HangError", "MismatchError")
 
@@ -19,7 +19,7 @@ def headline(views: Sequence[RankView], ladder: Ladder, waiting: str) -> str | N
         ladder: the ladder of the cell that runs or ran last.
         waiting: what the ranks wait for now, in words; often empty.
     """
-    if any(view.state == "dead" or view.note.startswith(STOPPED_FOR) for view in views):
+    if any(view.state == "dead" or view.note.startswith(STOPPED_BECAUSE) for view in views):
         return None  # the sentence of the states names first who has died or failed
     if waiting:
         return waiting

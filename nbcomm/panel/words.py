@@ -20,8 +20,8 @@ STATES = ("starting", "idle", "running", "waiting", "failed", "interrupted", "de
 # The culprit comes first in the sentence.
 _URGENCY = ("dead", "failed", "interrupted", "waiting", "running", "starting")
 
-STOPPED_FOR = "was stopped for "
-"""Begins the note of a rank that has not failed by itself: "was stopped for rank 5"."""
+STOPPED_BECAUSE = "was stopped because "
+"""Begins the note of a rank that has not failed by itself: "was stopped because rank 5 died"."""
 
 _WHO, _NOTE = 24, 80  # characters in the sentence
 _OFTEN = 2  # in this many cells, a wait for the same rank is no accident
@@ -162,7 +162,7 @@ def sentence(ranks: Sequence[RankView], now: float) -> str:
     culprits = sum(view.state in ("dead", "failed") for view in ranks)
     for state in _URGENCY:
         some = [view for view in ranks if view.state == state]
-        stopped = [view for view in some if state == "interrupted" and view.note.startswith(STOPPED_FOR)]
+        stopped = [view for view in some if state == "interrupted" and view.note.startswith(STOPPED_BECAUSE)]
         if stopped and culprits:
             parts.append(others_stopped(len(stopped), culprits))
             some = [view for view in some if view not in stopped]

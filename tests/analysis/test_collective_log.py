@@ -154,6 +154,18 @@ def test_a_failure_is_told_once_the_cell_has_ended() -> None:
     assert log.story(1)[0].rungs[0].marks == ("failed",)
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_bar_of_a_rank_that_died_ends_with_it(ended: bool) -> None:
+    log = CollectiveLog()
+    log.begin(3, [0, 1])
+    began = log._began[0] = log._began[1] = log._began[0] - 50
+    if ended:
+        log.end({0: Done(1, 50.0, began=began), 1: Done(1)})
+    spans = log.story(2, died={1: began + 20})[1].spans
+    assert spans[1] == (Span("compute", 0.0, 20.0),)
+    assert spans[0][0].end >= 50
+
+
 def test_what_was_forgotten_is_not_told() -> None:
     log = CollectiveLog()
     log.begin(3, [0])

@@ -90,16 +90,18 @@ def test_one_rank_fails_and_one_dies_and_the_others_were_only_stopped_for_it(
         book.run(cell)
     sentence, chips = book.page.locator(".nbcomm-live .headline"), book.page.locator(".nbcomm-live .chips")
     for cell, said, count in (
-        (3, f"rank 2 failed (ValueError: bad batch) · {size - 1} others were stopped for it", "1 failed"),
-        (4, f"rank 1 was killed by SIGKILL · {size - 1} others were stopped for it", "1 dead"),
+        (3, f"rank 2 failed (ValueError: bad batch) · {size - 1} others were stopped because of it", "1 failed"),
+        (4, f"rank 1 was killed by SIGKILL · {size - 1} others were stopped because of it", "1 dead"),
     ):
         book.start(cell)
         book.idle()
         sentence.filter(has_text=said).wait_for()
-        chips.filter(has_text=count).filter(has_text=f"{size - 1} interrupted").wait_for()
+        if size > 8:  # a few have cards
+            chips.filter(has_text=count).filter(has_text=f"{size - 1} interrupted").wait_for()
+        assert chips.is_visible() == (size > 8)
         shown = " ".join(book.cell(cell).inner_text().split())  # a sentence may go over two lines
         assert f"CellError: 1 of {size} ranks failed" in shown
-        assert f"{size - 1} others were stopped for it" in shown
+        assert f"{size - 1} others were stopped because of it" in shown
     assert shown.count("killed by SIGKILL") == 1
     book.run(5)  # the time of the dead is that since the death, and not since the end of the cell before
     status = book.cell(5).inner_text()

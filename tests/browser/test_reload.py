@@ -74,7 +74,7 @@ def test_a_page_loaded_again_in_mid_cell_is_shown_what_it_has_missed(
     page, cell = book.page, book.cell(2)
     missed = page.locator(".nbcomm-missed")
     missed.wait_for()
-    assert "This page missed output of In [3]: it was loaded while it ran." in missed.inner_text()
+    assert "This page missed output of In [3]: it was loaded while the cell ran." in missed.inner_text()
     assert page.locator(".nbcomm-live").count() == (start == START)
     assert "[0-3] behind the reload" not in cell.inner_text()
     _show(missed, cell.locator(".jp-OutputArea-output").filter(has_text="ZeroDivisionError").first)

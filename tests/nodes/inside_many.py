@@ -56,7 +56,9 @@ def test_a_host_that_is_lost_costs_only_its_ranks(hosts: Notebook) -> None:
     finally:
         subprocess.run(["ip", "link", "set", "vd", "up"], check=True, timeout=10)
     assert "Ranks 48-63 were lost with node 3 (d), which does not answer" in error
-    assert error.endswith("CellError: 16 of 64 ranks failed: [48-63] RankDiedError; 48 others were stopped for them")
+    assert error.endswith(
+        "CellError: 16 of 64 ranks failed: [48-63] RankDiedError; 48 others were stopped because of them"
+    )
     healed = hosts.run("%distributed heal", 300).text
     assert "The daemon of node 3 (d) and ranks 48-63 are back" in healed
     assert hosts.run("%%distributed\nall_reduce(rank), 'kept' in globals()").lines == [

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.output.cell_options import CellOptions
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.protocol import Display, Item, Text
+
+from .recording_area import RecordingArea
 
 
 class Cell:

@@ -26,10 +26,13 @@ test("a page has missed what cells show that ran when it was loaded, or before i
 
 test("what was missed is said, with what to do", () => {
   const ran = (number) => ({ number, id: "c2", began: 100, ended: 108 });
-  assert.equal(missed.missedLine([ran(4)], true), "This page missed output of In [4]: it was loaded while it ran.");
+  assert.equal(
+    missed.missedLine([ran(4)], true),
+    "This page missed output of In [4]: it was loaded while the cell ran.",
+  );
   assert.equal(
     missed.missedLine([ran(4), ran(5), ran(7)], true),
-    "This page missed output of In [4], In [5] and In [7]: it was loaded while they ran.",
+    "This page missed output of In [4], In [5] and In [7]: it was loaded while the cells ran.",
   );
   assert.match(missed.missedLine([ran(0)], false), /of a cell: .* Type %distributed last in a cell to show it/);
 });

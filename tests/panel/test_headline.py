@@ -24,7 +24,10 @@ def test_else_the_states_speak() -> None:
     assert headline([IDLE], HANG, "") is None
     assert headline([RankView(0, state="failed", error="ValueError: no")], HANG, "") is None
     assert headline([RankView(0, state="dead"), *FAILED], HANG, "waiting") is None
-    stopped = [RankView(r, state="interrupted", note="was stopped for rank 2", error="HangError: …") for r in range(2)]
+    stopped = [
+        RankView(r, state="interrupted", note="was stopped because rank 2 failed", error="HangError: …")
+        for r in range(2)
+    ]
     assert headline([*stopped, RankView(2, state="failed", error="ValueError: no")], HANG, "") is None
     alike = Ladder(rungs=(Rung(1, "all_reduce", "", ("failed", "failed")),))
     assert headline([RankView(0, state="failed", error="MismatchError: …")], alike, "") is None

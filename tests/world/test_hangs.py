@@ -298,7 +298,7 @@ def test_a_rank_that_begins_only_after_the_verdict_is_ended_too(prepared: Notebo
         "%%distributed\nimport time\nif rank in (0, 3): barrier()\nif rank == 1: 1 / 0\nif rank == 2: time.sleep(300)",
         fails=True,
     )
-    assert "1 of 4 ranks failed: [1] ZeroDivisionError; 3 others were stopped for it" in cell.error_text
+    assert "1 of 4 ranks failed: [1] ZeroDivisionError; 3 others were stopped because of it" in cell.error_text
     assert prepared.run(EVERYTHING).text == "[0-3] (True, True, True, 4, True, 2, 28.0)\n"
 
 

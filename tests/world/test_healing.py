@@ -120,7 +120,7 @@ def test_a_death_in_a_backward_cuts_off_the_others_with_its_cause(prepared: Note
     cell = prepared.run(f"%%distributed\n{code}", fails=True)
     assert cell.error_text.count("killed by SIGKILL") == 1, "the cause is told by the dead rank's own error"
     assert re.search(r"was cut off by the death of rank 2\.|\n  rank 2 has died\n", cell.error_text)
-    assert cell.error_text.endswith("1 of 4 ranks failed: [2] RankDiedError; 3 others were stopped for it")
+    assert cell.error_text.endswith("1 of 4 ranks failed: [2] RankDiedError; 3 others were stopped because of it")
     assert "GLHF" not in cell.error_text, "gloo's own words say nothing of the cause"
     _healed(prepared, [2])
 

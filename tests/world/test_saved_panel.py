@@ -80,7 +80,7 @@ def test_what_the_watch_saw_before_the_end_does_not_come_after_it(four: Notebook
 
 def test_what_was_healed_is_told_no_more(four: Notebook, panel: Cell) -> None:
     four.run(DIES, fails=True)
-    assert _said(panel).startswith("rank 1 was killed by SIGKILL · 3 others were stopped for it")
+    assert _said(panel).startswith("rank 1 was killed by SIGKILL · 3 others were stopped because of it")
     four.run("%distributed heal")
     assert _said(panel) == "all ranks idle"
     assert "barrier" not in panel.text

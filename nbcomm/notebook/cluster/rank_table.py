@@ -13,7 +13,7 @@ from msgspec import structs
 
 from ...node.processes.exit_status import how_it_ended
 from ...panel import RankView
-from ...panel.words import STOPPED_FOR, on_gpu
+from ...panel.words import STOPPED_BECAUSE, on_gpu
 from ...protocol import CollectiveState, Done, FromRank, Hello, RankPlacement, Registered, StatusReply
 from ...protocol.nodes import key_of
 from ...rank_spec import listed, named, said_of, together
@@ -74,7 +74,7 @@ class RankTable:
         self._told: dict[int, int] = {}  # the last request whose answer told what its rank was doing
         self._errors: dict[int, str] = {}
         self._stopped: dict[int, str] = {}  # those whose error only says that others failed, and which, in words
-        self._died: dict[int, float] = {}  # when, by `time.time`; 0 is unknown
+        self.died: dict[int, float] = {}  # when, by `time.time`; 0 is unknown
         self._begun: dict[int, float] = {}  # when the process that has not reported yet was known first
         self._ended: dict[int, tuple[float, float, str]] = {}  # when a cell ended there, by two clocks, and how
         self._question = 0
@@ -211,7 +211,7 @@ class RankTable:
         """
         with self._changed:
             if at is not None or rank not in self.dead:
-                self._died[rank] = time.time() if at is None else at
+                self.died[rank] = time.time() if at is None else at
             self.dead[rank] = why or how_it_ended(status, oom=oom)
             for question in self._questions:
                 question.note(rank)
@@ -248,7 +248,8 @@ class RankTable:
             if done.failure is not None:
                 self._errors[rank] = first_line(done.failure)
                 if culprits:
-                    self._stopped[rank] = f"{STOPPED_FOR}{named(culprits)}"
+                    how = "died" if self.dead.keys() >= {*culprits} else "failed"
+                    self._stopped[rank] = f"{STOPPED_BECAUSE}{named(culprits)} {how}"
             state = "interrupted" if done.interrupted else "failed" if done.failure else "idle"
             self._ended[rank] = time.monotonic(), time.time(), state  # as it will say itself when it is asked
 
@@ -293,7 +294,7 @@ class RankTable:
         if state in ("failed", "interrupted") and place.rank not in self._errors:
             state = "idle"  # the failure was in a cell before the last one: it has done nothing since
         end = self.dead.get(place.rank)
-        ended = (self._died[place.rank], end) if end is not None else parted
+        ended = (self.died[place.rank], end) if end is not None else parted
         if ended is not None:
             state, (since, note) = "dead", ended
         elif snapshot is not None and state == "running" and snapshot.doing.waits:
@@ -317,7 +318,7 @@ class RankTable:
             device_total=figures.device_total if figures else 0,
             on_gpu=self._on_gpu(place, figures) if figures and figures.device_name else "",
             note=note,
-            error=self._errors.get(place.rank, ""),
+            error="" if note else self._errors.get(place.rank, ""),  # the note says it, or is news of a later cell
         )
 
     def _on_gpu(self, place: RankPlacement, figures: StatusReply) -> str:

@@ -264,8 +264,8 @@ class CellExecutor:
         return output is not None
 
 
-def _print(note: str) -> None:
-    sys.stderr.write(wrapped(f"nbcomm: {note}\n"))
+def _print(fault: str) -> None:
+    sys.stderr.write(wrapped(f"nbcomm: {fault}\n"))
 
 
 def tell_notes(answers: Mapping[int, Done]) -> None:
@@ -275,4 +275,5 @@ def tell_notes(answers: Mapping[int, Done]) -> None:
     told = [(rank, note) for rank, done in sorted(answers.items()) for note in done.notes]
     alike = rank_specs.together([rank for rank, _ in told], [note for _, note in told])
     for note, those in alike.items():
-        _print(f"on {rank_specs.named(those)} {note}")
+        # A notice is no red box, as an error is.
+        sys.stdout.write(wrapped(f"nbcomm: on {rank_specs.named(those)} {note}\n"))

@@ -157,12 +157,15 @@ class InputPrompts:
     @property
     def waiting(self) -> str:
         """Who waits for an answer, in words; empty if nobody does."""
+        return next((f"rank {rank} {said}" for rank, said in self.asking.items()), "")
+
+    @property
+    def asking(self) -> dict[int, str]:
+        """What each rank asks that waits for an answer, in words: who is answered first comes first."""
         with self._lock:
-            input_request = min(self._open.values(), key=lambda input_request: input_request.key, default=None)
-        if input_request is None:
-            return ""
-        prompt = " ".join(input_request.asking.prompt.split())
-        return f"rank {input_request.rank} asks in the cell" + (f": {prompt}" if prompt else "")
+            requests = sorted(self._open.values(), key=lambda input_request: input_request.key)
+        said = {request.rank: " ".join(request.asking.prompt.split()) for request in requests}
+        return {rank: f"asks in the cell{f': {prompt}' if prompt else ''}" for rank, prompt in said.items()}
 
     def tick(self, request: PendingRequest, output: CellOutput, interrupts: InterruptCounter) -> None:
         """Show what is new; if an input request is due, put it to the person, and wait for the answer."""

@@ -95,7 +95,7 @@ def cell_error(
     >>> str(cell_error({1: failure, 3: failure}, [0, 1, 2, 3]))
     '2 of 4 ranks failed: [1,3] ZeroDivisionError: division by zero'
     >>> str(cell_error({1: failure, 0: Failure("HangError", "…", "")}, [0, 1], stopped=[0]))
-    '1 of 2 ranks failed: [1] ZeroDivisionError: division by zero; 1 other was stopped for it'
+    '1 of 2 ranks failed: [1] ZeroDivisionError: division by zero; 1 other was stopped because of it'
     """
     alike = together(sorted(failures), [_bug(failures[rank]) for rank in sorted(failures)])
     others = {*stopped, *interrupted} if len({*stopped, *interrupted}) < len(failures) else set[int]()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import atexit
+import dataclasses
 import sys
 import threading
 import time
@@ -519,7 +520,10 @@ class Session(Commands):
 
     def _picture(self, views: list[RankView]) -> tuple[list[RankView], str | None, Ladder, Timeline]:
         """Return what panel, saved table and status show: the ranks' states, the sentence, the ladder, the timeline."""
-        ladder, timeline = self._executor.collective_log.story(len(self.ranks), self._rank_table.nodes)
+        table = self._rank_table
+        ladder, timeline = self._executor.collective_log.story(len(self.ranks), table.nodes, table.died)
+        asking = self._dispatcher.input_requests.asking
+        views = [dataclasses.replace(view, note=asking.get(view.rank, view.note)) for view in views]
         waiting = self._watch.waiting if self._watch is not None and self._executor.cell else ""
         return views, headline(views, ladder, waiting or self._dispatcher.input_requests.waiting), ladder, timeline
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import sys
 import time
 
 from IPython import get_ipython
@@ -11,10 +12,11 @@ from IPython.display import display
 from ..display.frontends import shows_updates
 
 _WIDTH = 24
+_ERASE = "\r\x1b[K"  # the line of a terminal
 
 
 class StartProgress:
-    """The progress of a start. If nothing can be updated, only the end is printed."""
+    """The progress of a start. A terminal has it in one line; if nothing can be updated, only the end is printed."""
 
     def __init__(self) -> None:
         self._began = time.monotonic()
@@ -31,6 +33,8 @@ class StartProgress:
     def __call__(self, doing: str, ready: int, of: int) -> None:
         """Show a step of the start; see `start_options.Progress`."""
         if not self._live:
+            if sys.stdout.isatty():  # a sign of life, which the next line replaces
+                print(f"{_ERASE}Starting: {doing} …", end="", flush=True)
             return
         filled = _WIDTH * ready // of if of else 0
         count = f"{ready} of {of} ranks" if of else "ranks"
@@ -43,12 +47,14 @@ class StartProgress:
         if self._live:
             self._show({"text/plain": sentence})
         else:
-            print(sentence)
+            print(f"{_ERASE * sys.stdout.isatty()}{sentence}")
 
     def clear(self) -> None:
         """Remove the bar: the error that follows says what happened."""
         if self._handle is not None:
             self._show({"text/plain": ""})
+        elif not self._live and sys.stdout.isatty():
+            print(_ERASE, end="", flush=True)
 
     def _show(self, bundle: dict[str, str]) -> None:
         if self._handle is None:

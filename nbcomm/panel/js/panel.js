@@ -37,6 +37,8 @@ export class Live {
     /** A section that the user has closed does not open by itself again. */
     this.shut = { ladder: false, timeline: false };
     this.troubled = false;
+    /** Whether the ladder was opened by a fault, and the user has not touched it since. */
+    this.unasked = false;
     /** @type {string | null} */
     this.asking = null;
     /** @type {Press | null} */
@@ -237,7 +239,8 @@ export class Live {
     // Without messages it is not known whether the cell still runs, so its clock stops.
     const now = this.world.now + (this.world.ended ? 0 : Math.min(silent, SILENCE));
     const bad = troubled(this.world, now);
-    if (bad && !this.troubled) this.open.ladder = true; // and it stays open, so that a reader does not lose it
+    if (bad && !this.troubled) this.open.ladder = this.unasked = true; // it is open until a cell has ended well
+    if (!bad && this.troubled && this.unasked) this.open.ladder = this.unasked = false;
     this.troubled = bad;
     if (isWasteful(this.world.timeline) && !this.shut.timeline) this.open.timeline = true;
     if (!this.byHand || !this.world.ranks.some((r) => r.rank === this.chosen)) this.chosen = worst(this.world, now);

@@ -236,8 +236,8 @@ export class View {
     const text = JSON.stringify(all);
     if (text === this.counts) return;
     this.counts = text;
-    // If all are in the same state, the sentence says so.
-    this.chips.hidden = all.length < 2;
+    // If all are in the same state, the sentence says so; a few ranks have cards, which are counted at a glance.
+    this.chips.hidden = all.length < 2 || ranks.length <= CARDS;
     this.chips.replaceChildren(
       ...all.map(([state, n]) => {
         const chip = make("span", "chip", make("span", "glyph", GLYPHS[state] ?? "?"), `${n} ${state}`);
@@ -278,6 +278,7 @@ export class View {
       const name = /** @type {"ladder" | "timeline"} */ (which);
       this.live.open[name] = !section.open;
       this.live.shut[name] = section.open;
+      if (name === "ladder") this.live.unasked = false;
     } else if (what === "toggle") {
       this.live.controls = !this.live.controls;
     } else if (what === "press") {

@@ -115,11 +115,11 @@ export function sentence(ranks, now) {
 }
 
 /** @param {Rank} r  whether it has not failed by itself */
-const isStopped = (r) => r.state === "interrupted" && r.note.startsWith("was stopped for ");
+const isStopped = (r) => r.state === "interrupted" && r.note.startsWith("was stopped because ");
 
 /** @param {number} others @param {number} culprits  because of whose failure they were stopped */
 const othersStopped = (others, culprits) =>
-  `${others === 1 ? "1 other was" : `${others} others were`} stopped for ${culprits === 1 ? "it" : "them"}`;
+  `${others === 1 ? "1 other was" : `${others} others were`} stopped because of ${culprits === 1 ? "it" : "them"}`;
 
 /** @param {string} state @param {Rank[]} some @returns {Rank[][]} of the dead only those that ended alike: each has its
  * own cause */

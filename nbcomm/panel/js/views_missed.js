@@ -47,7 +47,7 @@ export function missedOf(message, loaded, find) {
 export function missedLine(missed, there) {
   const named = missed.map(({ number }) => (number ? `In [${number}]` : "a cell"));
   const all = [named.slice(0, -1).join(", "), named.at(-1)].filter(Boolean).join(" and ");
-  const what = `This page missed output of ${all}: it was loaded while ${missed.length > 1 ? "they" : "it"} ran.`;
+  const what = `This page missed output of ${all}: it was loaded while the ${missed.length > 1 ? "cells" : "cell"} ran.`;
   return there ? what : `${what} Type %distributed last in a cell to show it.`;
 }
 

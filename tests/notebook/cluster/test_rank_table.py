@@ -176,7 +176,7 @@ def test_a_rank_that_was_stopped_for_another_has_not_failed(rank_table: RankTabl
         rank_table.note_part(rank, Done(3, failure=failure), culprits)
     views = rank_table.views()
     assert [(view.state, view.note) for view in views[:2]] == [
-        ("interrupted", "was stopped for rank 1"),
+        ("interrupted", "was stopped because rank 1 failed"),
         ("failed", ""),
     ]
     rank_table.note(0, StatusReply(0, 100, "failed", 6.0, None, 1000, 0, 0))
@@ -283,3 +283,14 @@ def test_ranks_that_share_a_gpu_are_told_with_what_torch_has_there(rank_table: R
     )
     assert rank_table.views()[0].on_gpu == "torch 1.0 GiB, reserved 2.0 GiB · NVIDIA A100, shared with rank 2"
     assert rank_table.views()[1].on_gpu == ""
+
+
+def test_what_a_death_did_is_told_by_the_notes_alone(rank_table: RankTable) -> None:
+    rank_table.note(0, StatusReply(0, 100, "running", 5.0, 3, 1000, 0, 0))
+    rank_table.note_death(1, 3, at=7.0)
+    rank_table.note_part(1, Done(3, failure=Failure("RankDiedError", "Rank 1 ended", "")))
+    rank_table.note_part(0, Done(3, failure=Failure("HangError", "was cut off", "")), [1])
+    assert [(view.state, view.note, view.error) for view in rank_table.views()[:2]] == [
+        ("interrupted", "was stopped because rank 1 died", ""),
+        ("dead", "ended with exit code 3", ""),
+    ]

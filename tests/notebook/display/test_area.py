@@ -15,9 +15,11 @@ import pytest
 from jupyter_client.blocking.client import BlockingKernelClient
 from jupyter_client.manager import KernelManager
 
-from nbcomm.notebook.display.area import RecordingArea, TerminalArea, current_area
+from nbcomm.notebook.display.area import TerminalArea, current_area
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.protocol import Display, Text
+
+from ..recording_area import RecordingArea
 
 _DEADLINE = 60
 

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.display.items import version
 from nbcomm.notebook.display.live import BYTES_PER_SECOND, Live, ScreenPicture
+
+from ..recording_area import RecordingArea
 
 
 class Column:

@@ -348,6 +348,7 @@ def test_the_panel_says_who_asks(cell: Cell) -> None:
     cell.ask(3, prompt="Name? ")
     cell.ask(2, prompt="")
     assert cell.input_requests.waiting == "rank 2 asks in the cell"
+    assert cell.input_requests.asking == {2: "asks in the cell", 3: "asks in the cell: Name?"}
     cell.input_requests.hear(2, InputCancelled(RUN, 1))
     assert cell.input_requests.waiting == "rank 3 asks in the cell: Name?"
 

@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nbcomm.notebook.output.cell_output as outputs
-from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.display.items import VIEW, Line, Rich
 from nbcomm.notebook.display.terminal_lines import Reader
 from nbcomm.notebook.output.cell_output import CellOutput
@@ -21,6 +20,7 @@ from nbcomm.notebook.output.windows import Windows
 from nbcomm.protocol import LIVE, Clear, Display, Result, Text
 
 from ..cells import Cell, defolded, png, shown_png
+from ..recording_area import RecordingArea
 
 # ── folding ─────────────────────────────────────────────────────────────────────────────────────────
 

@@ -6,13 +6,14 @@ from typing import Any
 
 import pytest
 
-from nbcomm.notebook.display.area import Area, RecordingArea
+from nbcomm.notebook.display.area import Area
 from nbcomm.notebook.output.cell_options import CellOptions
 from nbcomm.notebook.output.cell_output import CellOutput
 from nbcomm.notebook.output.execute_result import cell_area, placing
 from nbcomm.protocol import Clear, Result, Text
 
 from ..cells import Cell, png, shown_png
+from ..recording_area import RecordingArea
 
 HTML = Result({"text/plain": "<Table>", "text/html": "<b>x</b>"})
 

@@ -94,7 +94,7 @@ def test_ranks_that_died_have_one_failure_and_come_first():
     )
     assert str(cell_error(told, range(5), [0])).startswith("4 of 5 ranks failed: [1-4] RankDiedError: Ranks 1-3 were ")
     assert cell_error(told, range(5), [0])._render_traceback_()[-1] == (
-        "CellError: 4 of 5 ranks failed: [1-4] RankDiedError; 1 other was stopped for\nthem"
+        "CellError: 4 of 5 ranks failed: [1-4] RankDiedError; 1 other was stopped\nbecause of them"
     )
 
 
@@ -131,9 +131,9 @@ BAD = Failure("ValueError", "bad", "Traceback\nValueError: bad")
 def test_who_was_only_stopped_does_not_count_as_failed_and_comes_last():
     others = [rank for rank in range(16) if rank != 5]
     error = cell_error({**dict.fromkeys(others, HANG), 5: BAD}, range(16), others)
-    assert str(error) == "1 of 16 ranks failed: [5] ValueError: bad; 15 others were stopped for it"
+    assert str(error) == "1 of 16 ranks failed: [5] ValueError: bad; 15 others were stopped because of it"
     *shown, last = error._render_traceback_()
-    assert last == "CellError: 1 of 16 ranks failed: [5] ValueError; 15 others were stopped for it"
+    assert last == "CellError: 1 of 16 ranks failed: [5] ValueError; 15 others were stopped because\nof it"
     text = "\n".join(shown)
     assert text.index("ValueError: bad") < text.index("HangError: all_reduce #1 was cut off"), (
         "where they were is shown"
@@ -143,7 +143,7 @@ def test_who_was_only_stopped_does_not_count_as_failed_and_comes_last():
 
 def test_the_stopped_come_last_even_if_they_are_fewer():
     error = cell_error({0: HANG, 1: BAD, 2: BAD}, range(4), [0])
-    assert str(error) == "2 of 4 ranks failed: [1-2] ValueError: bad; 1 other was stopped for them"
+    assert str(error) == "2 of 4 ranks failed: [1-2] ValueError: bad; 1 other was stopped because of them"
     assert error._render_traceback_()[0].endswith("[1-2]\x1b[0m")
 
 

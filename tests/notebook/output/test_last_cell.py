@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from nbcomm.errors import CellError, StateError
-from nbcomm.notebook.display.area import RecordingArea
 from nbcomm.notebook.output import last_cell
 from nbcomm.notebook.output.last_cell import CellRun, KeptArea
+
+from ..recording_area import RecordingArea
 
 
 def again(kept: KeptArea) -> RecordingArea:

@@ -11,13 +11,14 @@ import comm
 import ipywidgets
 import pytest
 
-from nbcomm.notebook.display.area import RecordingArea, TerminalArea
+from nbcomm.notebook.display.area import TerminalArea
 from nbcomm.notebook.widgets.as_text import wording
 from nbcomm.notebook.widgets.comm_ends import WidgetCommEnd
 from nbcomm.notebook.widgets.mirrors import Mirrors
 from nbcomm.protocol import CommFromRank, CommToRank, Display, Item, Text
 
 from ..cells import Cell
+from ..recording_area import RecordingArea
 
 VIEW = "application/vnd.jupyter.widget-view+json"
 CONTROLS = {"_model_module": "@jupyter-widgets/controls", "_model_module_version": "2.0.0"}
