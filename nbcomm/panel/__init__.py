@@ -6,23 +6,18 @@ and anywidget only when a panel is first shown in a kernel.
 
 from __future__ import annotations
 
-from ..analysis.story import Ladder, Past, Rung, Span, Timeline
+from ..analysis.story import Ladder, Timeline
 from .clicks import useful_buttons
 from .panel import Panel
-from .saved_table import table_html, table_text
-from .words import JobView, RankView, sentence
+from .saved_table import table_text
+from .words import JobView, RankView
 
 __all__ = [
     "JobView",
     "Ladder",
     "Panel",
-    "Past",
     "RankView",
-    "Rung",
-    "Span",
     "Timeline",
-    "sentence",
-    "table_html",
     "table_text",
     "useful_buttons",
 ]

@@ -92,7 +92,7 @@ import re
 pathlib.Path.read_text = renamed
 {LOAD}"""
 OPEN = """text => import(URL.createObjectURL(new Blob([text], {type: "text/javascript"})))
-  .then(module => module.default.initialize())
+  .then(module => module.default.initialize({model: {on() {}, send() {}, get() {}, widget_manager: {}}}))
   .then(() => new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done))))"""
 
 

@@ -259,7 +259,8 @@ large.show()
 SIZE = "document.querySelector('.nbcomm-live .size').innerText"
 ACTED = "print('acted:', acted)"
 HANG = """
-from nbcomm.panel import Ladder, Past, Rung, Span, Timeline
+from nbcomm.analysis.story import Past, Rung, Span
+from nbcomm.panel import Ladder, Timeline
 views = world("waiting")
 views[3] = RankView(3, 3, 0, "host", "cpu", 1003, "running", time.time())
 views = [RankView(v.rank, v.local_rank, 0, "host", "cpu", v.pid, v.state, time.time() - 20, 1 << 28) for v in views]

@@ -6,8 +6,8 @@ import dataclasses
 import itertools
 import json
 
-from nbcomm.analysis.story import abridged
-from nbcomm.panel import JobView, Ladder, Past, RankView, Rung, Span, Timeline
+from nbcomm.analysis.story import Past, Rung, Span, abridged
+from nbcomm.panel import JobView, Ladder, RankView, Timeline
 from nbcomm.panel.feed import BARS, Feed, most_different, packed_ladder, packed_timeline
 
 CALL = ("all_reduce #12", "line 3: all_reduce(x)", 8)

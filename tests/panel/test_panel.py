@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from nbcomm.panel import JobView, Ladder, Panel, RankView, Rung, feed
+from nbcomm.analysis.story import Rung
+from nbcomm.panel import JobView, Ladder, Panel, RankView, feed
 from nbcomm.panel import panel as widget
 
 

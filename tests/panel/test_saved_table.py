@@ -12,7 +12,8 @@ import pytest
 
 from nbcomm import rank_spec
 from nbcomm.analysis import story
-from nbcomm.panel import JobView, Ladder, Past, RankView, Rung, Span, Timeline, feed, saved_table, words
+from nbcomm.analysis.story import Past, Rung, Span
+from nbcomm.panel import JobView, Ladder, RankView, Timeline, feed, saved_table, words
 
 CASES: dict[str, list[Any]] = json.loads(Path(__file__).with_name("cases.json").read_text(encoding="utf-8"))
 NOW = time.mktime((2026, 3, 1, 14, 3, 17, 0, 0, -1))

@@ -19,7 +19,7 @@ from ...sentences import wrapped
 from ..cluster.pending import PendingRequest
 from ..output.cell_output import CellOutput
 from ..output.failures import cell_error, syntax_error
-from ..output.last_cell import CellRun
+from ..output.last_cell import CellRun, remember
 from ..output.past_cells import PastOutputs
 from .interrupts import InterruptCounter
 
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from ..cluster.generations import Generations
     from ..widgets.mirrors import Mirrors
     from .dispatcher import Dispatcher
-
-_KEPT = 8
-"""The number of cells whose output can be shown again."""
 
 Aftermath = Callable[[Mapping[int, Done]], None]
 """Called with the ranks' answers when a cell has ended, well or not."""
@@ -64,7 +61,7 @@ class CellExecutor:
     ) -> None:
         self.cell: tuple[PendingRequest, CellOutput | None] | None = None
         self.collective_log = CollectiveLog()
-        self.ran: deque[CellRun] = deque(maxlen=_KEPT)
+        self.ran: deque[CellRun] = deque()
         self._dispatcher = dispatcher
         self._generations = generations
         self._size = size
@@ -156,7 +153,7 @@ class CellExecutor:
         """
         run = CellRun(number or 0, request.ranks, output.area)
         if number is not None:
-            self.ran.append(run)
+            remember(self.ran, run)
         with run.ending():
             self._conduct(request, output, interrupts, send, aftermath, number or 0)
 

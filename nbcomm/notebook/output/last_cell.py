@@ -6,6 +6,7 @@ It is what the notebook's file would hold at the end: settled text, displays wit
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,9 @@ from .past_cells import size_of
 
 _LETTERS = 4 << 20
 """Characters of one cell that are kept; beyond that the beginning is left out."""
+
+_CELLS = 8
+"""The number of cells whose output can be shown again; together they may hold as much as one of them."""
 
 _SENT = 2 << 20
 """Characters that are sent to a page at once: a Jupyter server drops more than 3 MB in three seconds."""
@@ -194,6 +198,11 @@ class CellRun:
         self._error: BaseException | None = None
         self.missed = False
 
+    @property
+    def size(self) -> int:
+        """How many characters of its output are kept."""
+        return self._area.size if isinstance(self._area, KeptArea) else 0
+
     @contextmanager
     def ending(self) -> Iterator[None]:
         """Note when the cell ends, and with which error: both as the block does."""
@@ -235,7 +244,7 @@ class CellRun:
             StateError: it is too much for one message.
         """
         kept = self._area if isinstance(self._area, KeptArea) else None
-        if kept is not None and kept.size > _SENT:
+        if self.size > _SENT:
             raise StateError("This output is too large for a message; type %distributed last in a cell to show it.")
         shown = kept.outputs() if kept is not None else []
         error = self._error
@@ -243,6 +252,13 @@ class CellRun:
             name, lines = type(error).__name__, _rendered(error)
             shown.append({"output_type": "error", "ename": name, "evalue": str(error), "traceback": lines})
         return shown
+
+
+def remember(ran: deque[CellRun], run: CellRun) -> None:
+    """Add a cell that begins to the last ones, and forget old ones if they are too many, or hold too much."""
+    ran.append(run)
+    while len(ran) > 1 and (len(ran) > _CELLS or sum(each.size for each in ran) > _LETTERS):
+        ran.popleft()
 
 
 def _rendered(error: BaseException) -> list[str]:

@@ -99,7 +99,7 @@ class Notice {
     this.show.hidden = !missed.every(({ id }) => cellOf(model, id));
     write(this.text, missedLine(missed, !this.show.hidden));
     document.body.append(this.root);
-    this.root.dataset.theme = themeOf(document.querySelector(".jp-Notebook") ?? document.body);
+    this.root.dataset.theme = themeOf(document.querySelector(".jp-CodeCell") ?? document.body);
   }
 
   ask() {

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import deque
+
 import pytest
 
 from nbcomm.errors import CellError, StateError
 from nbcomm.notebook.output import last_cell
-from nbcomm.notebook.output.last_cell import CellRun, KeptArea
+from nbcomm.notebook.output.last_cell import CellRun, KeptArea, remember
 
 from ..recording_area import RecordingArea
 
@@ -144,3 +146,20 @@ def test_how_a_cell_ended_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
         pass
     run.show_again(area)
     assert area.text == "The cell on rank 0 ended after 0.0 s. Its output:\n(nothing)\n"
+
+
+def test_old_cells_are_forgotten_if_they_are_many_or_hold_much() -> None:
+    ran: deque[CellRun] = deque()
+
+    def run(letters: int) -> CellRun:
+        one = CellRun(1, [0], KeptArea(RecordingArea()))
+        remember(ran, one)
+        one._area.stream("stdout", "x" * letters)
+        return one
+
+    runs = [run(10) for _ in range(9)]
+    assert [*ran] == runs[1:]
+    large = run(3 << 20), run(3 << 20)
+    assert [*ran] == [*runs[3:], *large]
+    last = run(1)
+    assert [*ran] == [large[1], last], "what the others held is free when the next one begins"
