@@ -8,7 +8,8 @@ import statistics
 import time
 
 from nbcomm.analysis.collective_log import CollectiveLog
-from nbcomm.panel import Ladder, RankView, Rung, Span, Timeline
+from nbcomm.analysis.story import Ladder, Rung, Span, Timeline
+from nbcomm.panel import RankView
 from nbcomm.panel.feed import Feed
 from nbcomm.protocol import CallRecord, rank_lists
 
@@ -29,7 +30,7 @@ def measure(rounds: int, *, full: bool) -> list[Row]:  # noqa: ARG001 - as the o
 
     def update(step: int) -> None:
         views, ladder, timeline = told[step]
-        feed.put(views, None, ladder, timeline)
+        feed.put(views, None, ladder=ladder, timeline=timeline)
         json.dumps(feed.take(step / 10, time.time()))
 
     mean = statistics.fmean(seconds(functools.partial(update, step)) for step in range(steps))

@@ -78,7 +78,7 @@ class Day:
     def __init__(self, book: Notebook) -> None:
         self.book, self.page = book, book.page
         self.panel = book.page.locator(".nbcomm-live").first
-        self.missed = book.page.locator(".nbcomm-live .missed")
+        self.missed = book.page.locator(".nbcomm-missed")
 
     def says(self, cell: int, sentence: str, *, run: bool = True) -> str:
         """Run a cell, and return its output, which has a sentence once."""
@@ -127,7 +127,7 @@ def test_the_day_of_a_learner(notebook: Callable[..., Notebook], server: Server)
     day.panel.filter(has_text="all ranks idle").wait_for()
 
     day.load_again_in(RELOADED, "step 2", server.root / "go-day")
-    assert text_of(day.page.locator(".jp-Notebook")).count("This page missed output of In [3]") == 1
+    assert text_of(day.page.locator("body")).count("This page missed output of In [3]") == 1
     day.missed.get_by_role("button", name="show it").click()
     day.says(RELOADED, "[0-3] the last step", run=False)
     day.missed.wait_for(state="hidden")

@@ -171,7 +171,7 @@ def test_where_a_cell_has_used_up_all_descriptors_a_hang_is_told_and_no_rank_is_
     said = (
         "nbcomm: on ranks 0-3 all 256 files and connections that the process may have (RLIMIT_NOFILE) are open: close "
     )
-    assert shown.stream("stderr").startswith(said)
+    assert shown.stream("stdout").startswith(said)
     four.run("import torch\nlarge = torch.ones(3_000_000)")
     four.run("%distributed push large")
     four.run("del large")

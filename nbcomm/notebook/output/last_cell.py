@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
+from operator import attrgetter
 from typing import Any
 
 from ...errors import StateError
@@ -184,6 +185,7 @@ class CellRun:
 
     Attributes:
         missed: whether a page lacks its output.
+        size: how many characters of its output are kept; 0 before it has ended.
     """
 
     def __init__(self, number: int, ranks: Sequence[int], area: Area) -> None:
@@ -196,12 +198,7 @@ class CellRun:
         self._began = time.monotonic()
         self._ended: float | None = None
         self._error: BaseException | None = None
-        self.missed = False
-
-    @property
-    def size(self) -> int:
-        """How many characters of its output are kept."""
-        return self._area.size if isinstance(self._area, KeptArea) else 0
+        self.missed, self.size = False, 0
 
     @contextmanager
     def ending(self) -> Iterator[None]:
@@ -213,6 +210,8 @@ class CellRun:
             raise
         finally:
             self._ended = time.monotonic()
+            if isinstance(self._area, KeptArea):
+                self.size = self._area.size
 
     @property
     def said(self) -> str:
@@ -244,7 +243,7 @@ class CellRun:
             StateError: it is too much for one message.
         """
         kept = self._area if isinstance(self._area, KeptArea) else None
-        if self.size > _SENT:
+        if kept is not None and kept.size > _SENT:
             raise StateError("This output is too large for a message; type %distributed last in a cell to show it.")
         shown = kept.outputs() if kept is not None else []
         error = self._error
@@ -254,10 +253,13 @@ class CellRun:
         return shown
 
 
+_SIZE = attrgetter("size")
+
+
 def remember(ran: deque[CellRun], run: CellRun) -> None:
     """Add a cell that begins to the last ones, and forget old ones if they are too many, or hold too much."""
     ran.append(run)
-    while len(ran) > 1 and (len(ran) > _CELLS or sum(each.size for each in ran) > _LETTERS):
+    while len(ran) > 1 and (len(ran) > _CELLS or sum(map(_SIZE, ran)) > _LETTERS):
         ran.popleft()
 
 

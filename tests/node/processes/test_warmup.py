@@ -9,12 +9,13 @@ _CODE = """
 import sys
 from nbcomm.node.processes.warmup import prepare
 prepare()
+from IPython.core.profiledir import ProfileDir
 from nbcomm.rank import engine
 from nbcomm.rank.groups.environment import seed_differently
 from nbcomm.world_dir import WorldDir
 before, home = set(sys.modules), WorldDir.create()
 try:
-    shell = engine._make_shell(home, 0)
+    shell = engine._make_shell(ProfileDir(location=str(engine.make_profile(home, 0))), 0, "")
     seed_differently()
     shell.run_cell("1 + 1", silent=True)
     print("imported:", sorted(set(sys.modules) - before))

@@ -154,7 +154,8 @@ def test_old_cells_are_forgotten_if_they_are_many_or_hold_much() -> None:
     def run(letters: int) -> CellRun:
         one = CellRun(1, [0], KeptArea(RecordingArea()))
         remember(ran, one)
-        one._area.stream("stdout", "x" * letters)
+        with one.ending():
+            one._area.stream("stdout", "x" * letters)
         return one
 
     runs = [run(10) for _ in range(9)]
